@@ -1,0 +1,30 @@
+"""The label vocabulary: ids, texts, and the number each label has inside ELIAS.
+
+A label's number is its place in `ids`; it never changes for the life of a model. Ids come from the
+user's files and go back to the user unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+
+class LabelSet:
+    """`ids[number]`, `texts[number]` (empty where a label has none), and `number_of[id]`."""
+
+    def __init__(self, ids: Sequence[str], texts: Sequence[str] | None = None) -> None:
+        self.ids: list[str] = list(ids)
+        self.texts: list[str] = list(texts) if texts is not None else [""] * len(self.ids)
+        assert len(self.texts) == len(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def number_of(self) -> dict[str, int]:
+        return {label_id: number for number, label_id in enumerate(self.ids)}
+
+    @property
+    def has_texts(self) -> bool:
+        return any(self.texts)

@@ -1,0 +1,102 @@
+"""Rows of a dataset: what goes in (texts or vectors), what is right (weighted labels), who they are.
+
+Texts can be larger than memory, so a `TextColumn` keeps them as one run of UTF-8 bytes with offsets and
+spills to an unlinked temporary file above `SPILL_BYTES`; it reads like a sequence of strings.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, overload
+
+import numpy as np
+import scipy.sparse as sp
+
+KIND_TEXT = 0  # an ordinary training row
+KIND_LABEL_TEXT = 1  # a label's own text used as a training row; never counted in N, n_l or propensities
+SPILL_BYTES = 256 << 20
+
+
+class TextColumn(Sequence[str]):
+    """An immutable sequence of strings stored as one UTF-8 buffer."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        chunks: list[bytes] = []
+        held, total = 0, 0
+        ends = [0]
+        spill: IO[bytes] | None = None
+        for text in texts:
+            raw = text.encode("utf-8", "surrogatepass")
+            chunks.append(raw)
+            held += len(raw)
+            total += len(raw)
+            ends.append(total)
+            if held > SPILL_BYTES:
+                spill = spill or tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the column)
+                spill.writelines(chunks)
+                chunks, held = [], 0
+        self._ends = np.asarray(ends, dtype=np.int64)
+        self._buffer: bytes | mmap.mmap
+        if spill is None:
+            self._buffer = b"".join(chunks)
+        else:
+            spill.writelines(chunks)
+            spill.flush()
+            self._buffer = mmap.mmap(spill.fileno(), 0, access=mmap.ACCESS_READ)
+            spill.close()
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        if row < 0:
+            row += len(self)
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        return self._buffer[self._ends[row] : self._ends[row + 1]].decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+    def take(self, rows: np.ndarray) -> TextColumn:
+        return TextColumn(self[int(row)] for row in rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """One split of a dataset. Exactly one of `texts` and `vectors` is given."""
+
+    texts: TextColumn | None = None
+    vectors: sp.csr_matrix | np.ndarray | None = None
+    labels: sp.csr_matrix  # rows x L, float32 weights > 0, indices sorted and unique in each row
+    ids: list[str] | None = None  # the user's own row ids, echoed by predict
+    groups: list[str] | None = None  # rows of one group never straddle a split
+    weights: np.ndarray  # float32, one a row
+    kinds: np.ndarray  # uint8, KIND_TEXT or KIND_LABEL_TEXT
+    excluded: sp.csr_matrix  # rows x L, bool: pairs that are masked in the loss and never scored
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """The given rows, in the given order."""
+        return replace(
+            self,
+            texts=None if self.texts is None else self.texts.take(rows),
+            vectors=None if self.vectors is None else self.vectors[rows],
+            labels=self.labels[rows],
+            ids=None if self.ids is None else [self.ids[int(row)] for row in rows],
+            groups=None if self.groups is None else [self.groups[int(row)] for row in rows],
+            weights=self.weights[rows],
+            kinds=self.kinds[rows],
+            excluded=self.excluded[rows],
+        )
