@@ -27,7 +27,7 @@ LAYERS = [
     ["errors", "config", "persistence", "predictions", "randomness"],
     ["dataset", "words", "features", "clustering", "metrics", "split"],
     [
-        *["tables", "encoders", "index", "search", "kernels", "classifiers"],
+        *["noise", "tables", "encoders", "index", "search", "kernels", "classifiers"],
         *["model", "loss", "optimiser", "training", "averaging"],
     ],
     ["adjacency", "predictor", "ranker", "calibration", "ensemble"],
