@@ -11,12 +11,15 @@ from functools import cached_property
 
 
 class LabelSet:
-    """`ids[number]`, `texts[number]` (empty where a label has none), and `number_of[id]`."""
+    """`ids[number]`, `texts[number]` and `alternatives[number]` (empty where a label has none), `number_of[id]`."""
 
-    def __init__(self, ids: Sequence[str], texts: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, ids: Sequence[str], texts: Sequence[str] | None = None, alternatives: Sequence[str] | None = None
+    ) -> None:
         self.ids: list[str] = list(ids)
         self.texts: list[str] = list(texts) if texts is not None else [""] * len(self.ids)
-        assert len(self.texts) == len(self.ids)
+        self.alternatives: list[str] = list(alternatives) if alternatives is not None else [""] * len(self.ids)
+        assert len(self.texts) == len(self.alternatives) == len(self.ids)
 
     def __len__(self) -> int:
         return len(self.ids)

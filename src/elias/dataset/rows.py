@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, overload
@@ -24,26 +25,23 @@ class TextColumn(Sequence[str]):
     """An immutable sequence of strings stored as one UTF-8 buffer."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        chunks: list[bytes] = []
-        held, total = 0, 0
-        ends = [0]
+        held = bytearray()
+        total = 0
+        ends = array("q", [0])
         spill: IO[bytes] | None = None
         for text in texts:
             raw = text.encode("utf-8", "surrogatepass")
-            chunks.append(raw)
-            held += len(raw)
+            held += raw
             total += len(raw)
             ends.append(total)
-            if held > SPILL_BYTES:
+            if len(held) > SPILL_BYTES:
                 spill = spill or tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the column)
-                spill.writelines(chunks)
-                chunks, held = [], 0
-        self._ends = np.asarray(ends, dtype=np.int64)
-        self._buffer: bytes | mmap.mmap
-        if spill is None:
-            self._buffer = b"".join(chunks)
-        else:
-            spill.writelines(chunks)
+                spill.write(held)
+                held = bytearray()
+        self._ends = np.frombuffer(ends, dtype=np.int64)
+        self._buffer: bytearray | mmap.mmap = held
+        if spill is not None:
+            spill.write(held)
             spill.flush()
             self._buffer = mmap.mmap(spill.fileno(), 0, access=mmap.ACCESS_READ)
             spill.close()
@@ -65,10 +63,23 @@ class TextColumn(Sequence[str]):
         return self._buffer[self._ends[row] : self._ends[row + 1]].decode("utf-8", "surrogatepass")
 
     def __iter__(self) -> Iterator[str]:
-        return (self[row] for row in range(len(self)))
+        start = 0
+        for block in range(1, len(self._ends), 4096):
+            for end in self._ends[block : block + 4096].tolist():
+                yield self._buffer[start:end].decode("utf-8", "surrogatepass")
+                start = end
 
     def take(self, rows: np.ndarray) -> TextColumn:
         return TextColumn(self[int(row)] for row in rows)
+
+    def content(self) -> Iterator[bytes | memoryview]:
+        """The bytes that make up this column, for hashing."""
+        yield self._ends.tobytes()
+        yield memoryview(self._buffer)
+
+    def lengths(self) -> np.ndarray:
+        """Bytes of each text."""
+        return np.diff(self._ends)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,148 @@
+"""The last step of every reader: raw rows + vocabulary + excluded pairs -> the parts of a Dataset.
+
+Here labels become one matrix of the full width, repeated labels and excluded positives are taken out, and what
+is only visible across rows or splits is noted.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+import scipy.sparse as sp
+
+from elias.dataset.filters import Pairs, excluded_matrix, own_id_pairs
+from elias.dataset.labels import LabelSet
+from elias.dataset.log import (
+    EMPTY_TEXT,
+    EXCLUDED_POSITIVE,
+    NO_LABELS,
+    REPEATED_LABEL,
+    REPEATED_ROW_ID,
+    UNSEEN_LABEL,
+    UNTRAINED_LABEL,
+    ZERO_WEIGHT,
+    Log,
+    Note,
+)
+from elias.dataset.raw_rows import RawRows
+from elias.dataset.rows import KIND_TEXT, Rows
+from elias.dataset.settings import DatasetSettings
+from elias.dataset.vocabulary import Vocabulary
+
+
+class DatasetParts(TypedDict):
+    """The arguments of Dataset."""
+
+    name: str
+    train: Rows
+    test: Rows | None
+    validation: Rows | None
+    labels: LabelSet
+    settings: DatasetSettings
+    layout: str
+    notes: list[Note]
+
+
+def assemble(
+    splits: dict[str, RawRows],
+    vocabulary: Vocabulary,
+    settings: DatasetSettings,
+    log: Log,
+    *,
+    layout: str,
+    name: str,
+    filters: dict[str, list[Pairs]] | None = None,
+) -> DatasetParts:
+    finished: dict[str, Rows] = {}
+    for split, raw in splits.items():
+        pairs = list((filters or {}).get(split, []))
+        if settings.exclude_own_id:
+            pairs.append(own_id_pairs(raw, vocabulary.numbers))
+        finished[split] = _rows(raw, pairs, vocabulary, log)
+    _note_labels(finished, vocabulary, log)
+    return DatasetParts(
+        name=name,
+        train=finished["train"],
+        test=finished.get("test"),
+        validation=finished.get("validation"),
+        labels=vocabulary.label_set(),
+        settings=settings,
+        layout=layout,
+        notes=log.notes,
+    )
+
+
+def _rows(raw: RawRows, pairs: list[Pairs], vocabulary: Vocabulary, log: Log) -> Rows:
+    shape = (len(raw), len(vocabulary))
+    labels = _label_matrix(raw, shape, vocabulary, log)
+    _note_rows(raw, labels, log)
+    excluded = excluded_matrix(pairs, shape)
+    both = labels.multiply(excluded).tocoo()
+    if both.nnz:
+        row, label = int(both.row[0]), vocabulary.ids[int(both.col[0])]
+        log.note(EXCLUDED_POSITIVE, raw.place(row, f'"{label}"'), int(both.nnz))
+        labels = sp.csr_matrix(labels - both.tocsr())
+        labels.eliminate_zeros()
+    return Rows(
+        texts=raw.texts,
+        vectors=raw.vectors,
+        labels=labels,
+        ids=raw.ids,
+        groups=raw.groups,
+        weights=np.ones(len(raw), dtype=np.float32) if raw.weights is None else raw.weights,
+        kinds=np.full(len(raw), KIND_TEXT, dtype=np.uint8),
+        excluded=excluded,
+    )
+
+
+def _label_matrix(raw: RawRows, shape: tuple[int, int], vocabulary: Vocabulary, log: Log) -> sp.csr_matrix:
+    """rows x L, each label once a row with its largest weight, none of weight 0."""
+    columns = raw.numbers
+    values = np.ones(len(columns), dtype=np.float32) if raw.grades is None else raw.grades
+    rows = np.repeat(np.arange(len(raw)), np.diff(raw.starts))
+    order = np.lexsort((-values, columns, rows)) if raw.grades is not None else np.lexsort((columns, rows))
+    rows, columns, values = rows[order], columns[order], values[order]
+    repeated = np.zeros(len(rows), dtype=np.bool_)
+    repeated[1:] = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])
+    keep = np.ones(len(rows), dtype=np.bool_)
+    for kind, dropped in ((REPEATED_LABEL, repeated), (ZERO_WEIGHT, values == 0)):
+        if dropped.any():
+            at = int(np.flatnonzero(dropped)[0])
+            label = vocabulary.ids[int(columns[at])]
+            log.note(kind, raw.place(int(rows[at]), f'"{label}"'), int(dropped.sum()))
+            keep &= ~dropped
+    matrix = sp.csr_matrix((values[keep], (rows[keep], columns[keep])), shape=shape, dtype=np.float32)
+    matrix.sort_indices()
+    return matrix
+
+
+def _note_rows(raw: RawRows, labels: sp.csr_matrix, log: Log) -> None:
+    unlabelled = np.flatnonzero(np.diff(labels.indptr) == 0)
+    if len(unlabelled):
+        log.note(NO_LABELS, raw.place(int(unlabelled[0])), len(unlabelled))
+    if raw.texts is not None:
+        empty = np.flatnonzero(raw.texts.lengths() == 0)
+        if len(empty):
+            log.note(EMPTY_TEXT, raw.place(int(empty[0])), len(empty))
+    if raw.ids is not None and len(set(raw.ids)) < len(raw.ids):
+        seen: set[str] = set()
+        for row, row_id in enumerate(raw.ids):
+            if row_id in seen:
+                log.note(REPEATED_ROW_ID, raw.place(row, f'"{row_id}"'))
+            seen.add(row_id)
+
+
+def _note_labels(splits: dict[str, Rows], vocabulary: Vocabulary, log: Log) -> None:
+    """Labels without training texts: those the other splits ask for are worth a note of their own."""
+    trained = np.bincount(splits["train"].labels.indices, minlength=len(vocabulary)) > 0
+    if not trained.all():
+        first = int(np.flatnonzero(~trained)[0])
+        log.note(UNTRAINED_LABEL, f'"{vocabulary.ids[first]}"', int((~trained).sum()))
+    asked = np.zeros(len(vocabulary), dtype=np.bool_)
+    for split in ("validation", "test"):
+        if split in splits:
+            asked[splits[split].labels.indices] = True
+    unseen = np.flatnonzero(asked & ~trained)
+    if len(unseen):
+        log.note(UNSEEN_LABEL, f'"{vocabulary.ids[int(unseen[0])]}"', len(unseen))

@@ -1,0 +1,150 @@
+"""What is in a dataset, in numbers: sizes, labels a text, texts a label, and what looks odd.
+
+`check(dataset)` counts, `format_report` prints for people, `as_dict` is for JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from elias.dataset.dataset import Dataset
+from elias.dataset.log import Note
+from elias.dataset.rows import Rows, TextColumn
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitReport:
+    """One split. `words_*` and `repeated_texts` are None for vectors."""
+
+    rows: int
+    positives: int
+    labels_a_text_mean: float
+    labels_a_text_max: int
+    rows_without_labels: int
+    excluded_pairs: int
+    words_a_text_mean: float | None
+    words_a_text_max: int | None
+    repeated_texts: int | None  # rows whose text occurred before in the split
+    texts_also_in_train: int | None  # None for train itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything `elias check` says about a dataset."""
+
+    name: str
+    layout: str
+    fingerprint: str
+    labels: int
+    labels_with_text: int
+    labels_without_training_text: int
+    texts_a_label_mean: float  # over labels that have any
+    texts_a_label_median: float
+    texts_a_label_max: int
+    splits: dict[str, SplitReport]
+    notes: list[Note]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain types only, for JSON."""
+        return asdict(self)
+
+
+def check(dataset: Dataset) -> Report:
+    """Count what is there. Reads every text once."""
+    texts_a_label = np.bincount(dataset.train.labels.indices, minlength=len(dataset.labels))
+    used = texts_a_label[texts_a_label > 0]
+    train_texts = None if dataset.train.texts is None else _hashes(dataset.train.texts)
+    return Report(
+        name=dataset.name,
+        layout=dataset.layout,
+        fingerprint=dataset.fingerprint(),
+        labels=len(dataset.labels),
+        labels_with_text=sum(1 for text in dataset.labels.texts if text),
+        labels_without_training_text=int((texts_a_label == 0).sum()),
+        texts_a_label_mean=float(used.mean()) if len(used) else 0.0,
+        texts_a_label_median=float(np.median(used)) if len(used) else 0.0,
+        texts_a_label_max=int(used.max()) if len(used) else 0,
+        splits={name: _split(name, rows, train_texts) for name, rows in dataset.splits.items()},
+        notes=list(dataset.notes),
+    )
+
+
+def _split(name: str, rows: Rows, train_texts: np.ndarray | None) -> SplitReport:
+    labels_a_text = np.diff(rows.labels.indptr)
+    words = None if rows.texts is None else np.array([len(text.split()) for text in rows.texts])
+    hashes = None
+    if rows.texts is not None:
+        hashes = train_texts if name == "train" else _hashes(rows.texts)
+    overlap = None
+    if hashes is not None and train_texts is not None and name != "train":
+        overlap = int(np.isin(hashes, train_texts).sum())
+    return SplitReport(
+        rows=len(rows),
+        positives=int(rows.labels.nnz),
+        labels_a_text_mean=float(labels_a_text.mean()),
+        labels_a_text_max=int(labels_a_text.max()),
+        rows_without_labels=int((labels_a_text == 0).sum()),
+        excluded_pairs=int(rows.excluded.nnz),
+        words_a_text_mean=None if words is None else float(words.mean()),
+        words_a_text_max=None if words is None else int(words.max()),
+        repeated_texts=None if hashes is None else len(hashes) - len(np.unique(hashes)),
+        texts_also_in_train=overlap,
+    )
+
+
+def _hashes(texts: TextColumn) -> np.ndarray:
+    """64 bits a text: two of 2 million texts collide once in ten million datasets."""
+    return np.fromiter((hash(text) for text in texts), dtype=np.int64, count=len(texts))
+
+
+def format_report(report: Report) -> str:
+    """The report as aligned plain text."""
+    head = [
+        ("dataset", report.name),
+        ("recognised", report.layout),
+        ("labels", f"{report.labels:,} ({report.labels_with_text:,} with a text of their own)"),
+        ("without training text", f"{report.labels_without_training_text:,}"),
+        (
+            "texts a label",
+            f"mean {report.texts_a_label_mean:,.1f}, median {report.texts_a_label_median:,.0f}, "
+            f"max {report.texts_a_label_max:,}",
+        ),
+        ("fingerprint", report.fingerprint),
+    ]
+    width = max(len(word) for word, _ in head)
+    lines = [f"{word:<{width}}  {value}" for word, value in head]
+    lines += ["", *_table(report.splits)]
+    if report.notes:
+        lines += ["", "notes"]
+        count_width = max(len(f"{note.count:,}") for note in report.notes)
+        for note in report.notes:
+            lines.append(f"  {note.count:>{count_width},} x {note.kind}")
+            lines.append(f"  {'':>{count_width}}   first: {note.example}")
+    return "\n".join(lines)
+
+
+def _table(splits: dict[str, SplitReport]) -> Iterable[str]:
+    rows = {
+        "rows": [f"{split.rows:,}" for split in splits.values()],
+        "labels a text, mean": [f"{split.labels_a_text_mean:,.2f}" for split in splits.values()],
+        "labels a text, max": [f"{split.labels_a_text_max:,}" for split in splits.values()],
+        "rows without labels": [f"{split.rows_without_labels:,}" for split in splits.values()],
+        "excluded pairs": [f"{split.excluded_pairs:,}" for split in splits.values()],
+        "words a text, mean": [_shown(split.words_a_text_mean, ",.1f") for split in splits.values()],
+        "words a text, max": [_shown(split.words_a_text_max, ",") for split in splits.values()],
+        "repeated texts": [_shown(split.repeated_texts, ",") for split in splits.values()],
+        "texts also in train": [_shown(split.texts_also_in_train, ",") for split in splits.values()],
+    }
+    left = max(len(name) for name in rows)
+    width = max(10, *(len(cell) + 2 for cells in rows.values() for cell in cells), *(len(name) + 2 for name in splits))
+    yield " " * left + "".join(f"{name:>{width}}" for name in splits)
+    for name, cells in rows.items():
+        yield f"{name:<{left}}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,0 +1,112 @@
+"""LF-* datasets of the Extreme Classification Repository: trn.json.gz, tst.json.gz, lbl.json.gz.
+
+    trn.json    {"uid": "B0001", "title": "...", "content": "...", "target_ind": [3, 17], "target_rel": [1.0, 1.0]}
+    lbl.json    {"uid": "B0002", "title": "..."}
+
+Line n + 1 of lbl.json is label n. The content of a label is not read, only its title.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from elias.dataset.folder import Folder, Recognised
+from elias.dataset.jsonl import read_objects
+from elias.dataset.log import LABEL_UIDS_REPEATED, ZERO_WEIGHT, Log, place
+from elias.dataset.raw_rows import collect
+from elias.dataset.records import Record
+from elias.dataset.vocabulary import Vocabulary, id_problem
+from elias.errors import DataError, did_you_mean
+
+
+def load_lf_json(folder: Folder, log: Log) -> Recognised | None:
+    train = folder.find("trn.json", "raw/trn.json", "raw_data/trn.json")
+    if train is None:
+        return None
+    label_file = folder.find("lbl.json", "raw/lbl.json", "raw_data/lbl.json")
+    if label_file is None:
+        raise DataError(f"{train.name} numbers its labels, lbl.json.gz with their names is missing", file=folder.path)
+    vocabulary = Vocabulary(log)
+    _read_labels(label_file, vocabulary, log)
+    found = Recognised(f"Extreme Classification Repository, raw texts ({train.name})", vocabulary)
+    test = folder.find("tst.json", "raw/tst.json", "raw_data/tst.json")
+    for split, file in (("train", train), ("test", test)):
+        if file is None:
+            continue
+        try:
+            found.splits[split] = collect(_records(file, len(vocabulary), log), file, log)
+        except DataError as error:
+            log.defect(error)
+    return found
+
+
+def _read_labels(file: Path, vocabulary: Vocabulary, log: Log) -> None:
+    ids: list[str] = []
+    texts: list[str] = []
+    repeated = ""
+    seen: set[str] = set()
+    for line, row in read_objects(file, log):
+        label = str(row.get("uid", len(ids)))
+        if problem := id_problem(label):
+            log.defect(DataError(f"label {label!r} {problem}", file=file, line=line, field="uid"))
+        if label in seen:
+            repeated = repeated or place(file, line, f'"{label}"')
+        seen.add(label)
+        ids.append(label)
+        texts.append(_text(row, file, line))
+    if repeated:
+        log.note(LABEL_UIDS_REPEATED, repeated, len(ids) - len(seen))
+        ids = [str(number) for number in range(len(ids))]
+    for label, text in zip(ids, texts, strict=True):
+        vocabulary.add(label, text)
+    vocabulary.close_list()
+
+
+def _records(file: Path, n_labels: int, log: Log) -> Iterator[Record]:
+    for line, row in read_objects(file, log):
+        try:
+            labels, grades = _targets(row, n_labels, file, line, log)
+            text = " ".join(part for part in (_text(row, file, line), _text(row, file, line, "content")) if part)
+        except DataError as error:
+            log.defect(error)
+            continue
+        uid = row.get("uid")
+        yield Record(line, text, labels, grades, None if uid is None else str(uid))
+
+
+def _targets(
+    row: dict[str, object], n_labels: int, file: Path, line: int, log: Log
+) -> tuple[list[int], list[float] | None]:
+    labels = row.get("target_ind")
+    if labels is None:
+        raise DataError(f"missing{did_you_mean('target_ind', row)}", file=file, line=line, field="target_ind")
+    if not isinstance(labels, list):
+        raise DataError(f"{labels!r} is not a list", file=file, line=line, field="target_ind")
+    for label in labels:
+        if type(label) is not int or not 0 <= label < n_labels:
+            message = f"label {label!r} is out of range; lbl.json has labels 0 to {n_labels - 1}"
+            raise DataError(message, file=file, line=line, field="target_ind")
+    grades = row.get("target_rel")
+    if grades is None:
+        return labels, None
+    if not isinstance(grades, list) or len(grades) != len(labels):
+        raise DataError("not a list as long as target_ind", file=file, line=line, field="target_rel")
+    for grade in grades:
+        if type(grade) not in (int, float) or not math.isfinite(grade) or grade < 0:
+            raise DataError(f"{grade!r} is not a number of 0 or more", file=file, line=line, field="target_rel")
+    if 0 in grades:
+        log.note(ZERO_WEIGHT, place(file, line), grades.count(0))
+        kept = [(label, float(grade)) for label, grade in zip(labels, grades, strict=True) if grade != 0]
+        return [label for label, _ in kept], [grade for _, grade in kept]
+    return labels, None if all(grade == 1 for grade in grades) else [float(grade) for grade in grades]
+
+
+def _text(row: dict[str, object], file: Path, line: int, field: str = "title") -> str:
+    value = row.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(f"{value!r} is not a text", file=file, line=line, field=field)
+    return value

@@ -1,0 +1,77 @@
+"""What a reader came across: notes are counted and kept, defects are raised.
+
+A note is something with a documented answer that does not stop the reading (a row without labels, a label
+twice in a row). A defect is a `DataError`. `Log()` raises the first one; `Log(limit=20)` collects them, so that
+one pass over a broken folder reports many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elias.errors import DataError
+
+NO_LABELS = "row without labels (kept; has no positives)"
+EMPTY_TEXT = "empty text (kept)"
+REPEATED_LABEL = "label repeated within a row (counted once, with its largest weight)"
+ZERO_WEIGHT = "label with weight 0 in a row (left out: not relevant)"
+REPEATED_ROW_ID = "row id used more than once in a split (kept)"
+BLANK_LINE = "blank line (skipped)"
+UNLISTED_LABEL = "label used in rows but not in the label file (added)"
+LABEL_BY_NAME = "label given by its text instead of its id (resolved)"
+UNTRAINED_LABEL = "label without a training text (kept; cannot be learned from texts)"
+UNSEEN_LABEL = "label of test or validation never seen in training (kept; stays in the metrics)"
+EXCLUDED_POSITIVE = "positive that is also an excluded pair (removed from the labels)"
+FILTER_UNKNOWN_LABEL = "filter pair whose label is not in the label set (has no effect)"
+UNREAD_FIELD = "field that is not read"
+UNREAD_FILE = "file that is not read"
+BAR_SEPARATOR = 'labels contain "|" but never the separator ";" (set label_separator in dataset.toml if "|" separates)'
+LABEL_UIDS_REPEATED = "label uid used more than once (label numbers are the ids instead)"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that was skipped, repaired or worth knowing: what, how often, and where first."""
+
+    kind: str
+    count: int
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.count:,} x {self.kind}; first: {self.example}"
+
+
+class EnoughDefects(Exception):
+    """As many defects were collected as were asked for. Never leaves this layer."""
+
+
+class Log:
+    """Counts notes; raises the first defect, or collects up to `limit` of them."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._notes: dict[str, tuple[int, str]] = {}
+        self.defects: list[DataError] = []
+
+    def note(self, kind: str, place: str, count: int = 1) -> None:
+        so_far, first = self._notes.get(kind, (0, place))
+        self._notes[kind] = (so_far + count, first)
+
+    def defect(self, error: DataError) -> None:
+        if self._limit is None:
+            raise error
+        self.defects.append(error)
+        if len(self.defects) >= self._limit:
+            raise EnoughDefects
+
+    @property
+    def notes(self) -> list[Note]:
+        return [Note(kind, count, first) for kind, (count, first) in self._notes.items()]
+
+
+def place(file: Path | str, line: int | None = None, what: str = "") -> str:
+    """Where a note was made: `train.jsonl:14: label "x"`."""
+    name = file.name if isinstance(file, Path) else file
+    where = name if line is None else f"{name}:{line}"
+    return f"{where}: {what}" if what else where

@@ -1,0 +1,136 @@
+"""Rows as a reader hands them over: flat arrays, before the width of the label matrix is known.
+
+`collect` draws records through a `TextColumn`, so that neither a list of records nor a list of texts ever exists.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from elias.dataset.log import Log, place
+from elias.dataset.records import Record
+from elias.dataset.rows import TextColumn
+from elias.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawRows:
+    """One split: texts or vectors, and labels of row r = numbers[starts[r]:starts[r + 1]]."""
+
+    file: Path | str  # named in notes about these rows
+    texts: TextColumn | None = None
+    vectors: sp.csr_matrix | np.ndarray | None = None
+    numbers: np.ndarray  # int32
+    grades: np.ndarray | None = None  # float32; None: all 1
+    starts: np.ndarray  # int64, rows + 1
+    lines: np.ndarray | None = None  # line of each row in `file`
+    first_line: int = 1  # line of the first row where `lines` is not given
+    ids: list[str] | None = None
+    groups: list[str] | None = None
+    weights: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def place(self, row: int, what: str = "") -> str:
+        line = row + self.first_line if self.lines is None else int(self.lines[row])
+        return place(self.file, line, what)
+
+
+class _Collector:
+    def __init__(self, file: Path | str, log: Log) -> None:
+        self.file, self.log = file, log
+        self.numbers, self.starts, self.lines = array("i"), array("q", [0]), array("q")
+        self.grades: array[float] | None = None
+        self.weights: array[float] | None = None
+        self.ids: list[str] | None = None
+        self.groups: list[str] | None = None
+
+    def texts(self, records: Iterable[Record]) -> Iterator[str]:
+        for record in records:
+            if not self.lines:
+                self.ids = None if record.id is None else []
+                self.groups = None if record.group is None else []
+            try:
+                self._check_names(record)
+            except DataError as error:
+                self.log.defect(error)
+                continue
+            self._append(record)
+            yield record.text
+
+    def _check_names(self, record: Record) -> None:
+        for name, value, column in (("id", record.id, self.ids), ("group", record.group, self.groups)):
+            if (value is None) != (column is None):
+                has = f"this row has no {name}" if value is None else f"this row has a {name}"
+                other = "has one" if value is None else "has none"
+                message = f"{has}, the first row {other}; give it to every row or to none"
+                raise DataError(message, file=self.file, line=record.line)
+
+    def _append(self, record: Record) -> None:
+        if record.grades is not None and self.grades is None:
+            self.grades = array("f", [1.0]) * len(self.numbers)
+        if record.weight is not None and self.weights is None:
+            self.weights = array("f", [1.0]) * len(self.lines)
+        self.numbers.extend(record.labels)
+        self.starts.append(len(self.numbers))
+        self.lines.append(record.line)
+        if self.grades is not None:
+            self.grades.extend(record.grades if record.grades is not None else [1.0] * len(record.labels))
+        if self.weights is not None:
+            self.weights.append(1.0 if record.weight is None else record.weight)
+        if self.ids is not None:
+            self.ids.append(str(record.id))
+        if self.groups is not None:
+            self.groups.append(str(record.group))
+
+
+def collect(records: Iterable[Record], file: Path | str, log: Log) -> RawRows:
+    """All records of one split. A split without a single row is an error."""
+    into = _Collector(file, log)
+    texts = TextColumn(into.texts(records))
+    if not len(texts) and not log.defects:
+        raise DataError("no rows", file=file)
+    return RawRows(
+        file=file,
+        texts=texts,
+        numbers=np.array(into.numbers, dtype=np.int32),
+        grades=None if into.grades is None else np.array(into.grades, dtype=np.float32),
+        starts=np.array(into.starts, dtype=np.int64),
+        lines=np.array(into.lines, dtype=np.int64),
+        ids=into.ids,
+        groups=into.groups,
+        weights=None if into.weights is None else np.array(into.weights, dtype=np.float32),
+    )
+
+
+def from_label_matrix(
+    labels: sp.csr_matrix,
+    *,
+    file: Path | str,
+    texts: TextColumn | None = None,
+    vectors: sp.csr_matrix | np.ndarray | None = None,
+    first_line: int = 1,
+    ids: list[str] | None = None,
+    groups: list[str] | None = None,
+    weights: np.ndarray | None = None,
+) -> RawRows:
+    """Rows of a layout whose labels come as a matrix."""
+    return RawRows(
+        file=file,
+        texts=texts,
+        vectors=vectors,
+        numbers=np.asarray(labels.indices, dtype=np.int32),
+        grades=None if bool(np.all(labels.data == 1)) else np.asarray(labels.data, dtype=np.float32),
+        starts=np.asarray(labels.indptr, dtype=np.int64),
+        first_line=first_line,
+        ids=ids,
+        groups=groups,
+        weights=weights,
+    )

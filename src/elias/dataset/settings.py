@@ -1,0 +1,73 @@
+"""Settings of a dataset: what the data files cannot say themselves. Read from an optional dataset.toml.
+
+    exclude_own_id = true      # the pair (row, label with the row's own id) is never right
+    propensity_a = 0.55        # A and B of the propensity model of the PSP metrics
+    propensity_b = 1.5
+    text_field = "abstract"    # names of the fields, where they differ from the usual ones
+
+A key that is not known is an error.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from elias.dataset.lines import numbered_lines
+from elias.dataset.log import Log
+from elias.errors import DataError, did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings:
+    """Every key of dataset.toml, with its default."""
+
+    name: str = ""  # empty: the name of the folder
+    exclude_own_id: bool = False
+    propensity_a: float = 0.55
+    propensity_b: float = 1.5
+    text_field: str = "text"
+    title_field: str = "title"
+    labels_field: str = "labels"
+    id_field: str = "id"
+    group_field: str = "group"
+    weight_field: str = "weight"
+    label_separator: str = ";"  # in .csv and .tsv; a cell that is a JSON list needs none
+
+
+def load_settings(file: Path, log: Log) -> DatasetSettings:
+    """dataset.toml, each problem named with its line."""
+    line_of: dict[str, int] = {}
+    lines = []
+    for number, line in numbered_lines(file):
+        lines.append(line)
+        line_of.setdefault(line.split("=")[0].strip().strip("\"'"), number)
+    try:
+        found = tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"not TOML: {error}", file=file) from None
+    known = {field.name: field.default for field in fields(DatasetSettings)}
+    good: dict[str, object] = {}
+    for key, value in found.items():
+        problem = _problem(key, value, known)
+        if problem:
+            log.defect(DataError(problem, file=file, line=line_of.get(key), field=key))
+        else:
+            good[key] = float(value) if isinstance(known[key], float) else value
+    return DatasetSettings(**good)  # type: ignore[arg-type]  # _problem has checked each type
+
+
+def _problem(key: str, value: object, known: dict[str, object]) -> str:
+    if key not in known:
+        return f"unknown setting{did_you_mean(key, known) or '; known: ' + ', '.join(known)}"
+    default = known[key]
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else f"{value!r} is not true or false"
+    if isinstance(default, float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and math.isfinite(float(value)) and float(value) > 0:  # type: ignore[arg-type]
+            return ""
+        return f"{value!r} is not a number above 0"
+    return "" if isinstance(value, str) and value else f"{value!r} is not a text in quotes"
