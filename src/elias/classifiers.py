@@ -1,0 +1,79 @@
+"""Label classifiers over a shortlist: z = w_l . phi + b_l, the linear part of the final score.
+
+`scores` never holds batch x K x d floats: the CPU kernel groups pairs by label and reads each classifier
+once a batch; the torch twin works through the shortlist in chunks of columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import kernels
+from .tables import RowTable, Tape
+
+CHUNK_FLOATS = 1 << 24
+
+
+def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None = None) -> Tensor:
+    """z of every shortlisted label; at PAD it is 0 and has no gradient."""
+    if phi_BD.device.type == "cpu":
+        return torch.as_tensor(_Scores.apply(phi_BD, labels_BS, weights, biases, tape))
+    return scores_torch(phi_BD, labels_BS, weights, biases, tape)
+
+
+def scores_torch(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None) -> Tensor:
+    """The definition, on any device, differentiable through the tape."""
+    real_BS = labels_BS >= 0
+    rows_U, inverse = torch.unique(labels_BS[real_BS], return_inverse=True)
+    take = tape.gather if tape is not None else RowTable.gather
+    weights_UD, biases_U1 = take(weights, rows_U), take(biases, rows_U)
+    place_BS = torch.zeros_like(labels_BS)
+    place_BS[real_BS] = inverse
+    if len(rows_U) == 0:
+        return torch.zeros_like(labels_BS, dtype=phi_BD.dtype)
+    columns = max(1, CHUNK_FLOATS // max(1, phi_BD.numel()))
+    pieces = [
+        torch.einsum("bd,bsd->bs", phi_BD, weights_UD[place]) + biases_U1[place, 0]
+        for place in place_BS.split(columns, dim=1)
+    ]
+    return torch.cat(pieces, dim=1).masked_fill(~real_BS, 0.0)
+
+
+class _Scores(torch.autograd.Function):
+    """The CPU kernel as a differentiable function; classifier gradients go to the tape, not through autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None) -> Tensor:
+        from .kernels.classifiers import forward, group_by_label
+
+        groups = group_by_label(labels_BS.numpy(), np.zeros(len(weights), dtype=np.int64))
+        z = np.zeros(labels_BS.numel(), dtype=np.float32)
+        phi = np.ascontiguousarray(phi_BD.detach().numpy())
+        width = max(1, labels_BS.shape[1])
+        kernels.run(
+            forward, len(groups[0]), weights.threads, *groups, width, phi, weights.values.numpy(), biases.values.numpy()[:, 0], z
+        )
+        ctx.groups, ctx.phi, ctx.width, ctx.weights, ctx.biases, ctx.tape = groups, phi, width, weights, biases, tape
+        return torch.from_numpy(z).view(labels_BS.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        from .kernels.classifiers import backward
+
+        unique = ctx.groups[0]
+        grad_z = np.ascontiguousarray(grads[0].numpy()).ravel()
+        grad_UD = np.empty((len(unique), ctx.phi.shape[1]), dtype=np.float32)
+        grad_bias_U = np.empty(len(unique), dtype=np.float32)
+        shares = kernels.run(
+            backward, len(unique), ctx.weights.threads, *ctx.groups, ctx.width, ctx.phi, ctx.weights.values.numpy(),
+            grad_z, grad_UD, grad_bias_U,
+        )  # fmt: skip
+        if ctx.tape is not None:
+            rows = torch.from_numpy(unique)
+            ctx.tape.push(ctx.weights, rows, torch.from_numpy(grad_UD))
+            ctx.tape.push(ctx.biases, rows, torch.from_numpy(grad_bias_U)[:, None])
+        return torch.from_numpy(sum(shares[1:], start=shares[0])), None, None, None, None

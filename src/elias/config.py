@@ -1,0 +1,266 @@
+"""Settings: frozen, typed, validated once with every problem listed.
+
+A setting that is None is chosen by `resolve` from the size of the data; the chosen values are printed before
+training and frozen in the run folder. The paper's letter stands beside each. Nothing writes back into a
+`Settings`; change one with `Settings.updated({"stage2.epochs": 5})`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from .errors import SettingsError, did_you_mean
+
+
+def setting(
+    default: Any, what: str, *, letter: str = "", low: float | None = None, high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    """A field with its meaning, the paper's letter, and what it may be."""
+    about = {"what": what, "letter": letter, "low": low, "high": high, "choices": choices}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSettings:
+    """Rows reserved before anything else sees the data."""
+
+    seed: int = setting(0, "seed of the split; separate from run.seed", low=0)
+    validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
+    calibration_rows: int = setting(0, "rows kept out of everything, for calibration", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSettings:
+    """tf-idf."""
+
+    min_df: int | None = setting(None, "texts a word must occur in", low=1)
+    max_words: int = setting(500_000, "size of the vocabulary at most", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteringSettings:
+    """The clusters stage 1 starts with."""
+
+    clusters: int | None = setting(None, "number of clusters", letter="C", low=1)
+    iterations: int = setting(20, "2-means iterations at each node", low=1)
+    again_after: int = setting(0, "epochs of a short first stage after which labels are clustered again on [tf-idf, embedding]; 0: never", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings:
+    """phi."""
+
+    kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=("auto", "bag", "transformer", "vectors"))
+    dim: int = setting(512, "dimension of phi (bag, sparse vectors)", letter="d", low=1)
+    dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
+    radius: float = setting(8.0, "length of phi", low=0.001)
+    svd_power: float = setting(0.5, "how strongly the SVD start evens out its directions", low=0.0, high=1.0)
+    model: str = setting("", "transformer: name or folder of a Hugging Face model")
+    pooling: str = setting("mean", "transformer: how tokens become one vector", choices=("cls", "mean"))
+    max_length: int = setting(128, "transformer: tokens of a text that are read", low=2)
+    precision: str = setting("float32", "transformer: arithmetic of the forward pass", choices=("float32", "bfloat16"))
+    frozen: bool = setting(True, "transformer: keep its weights, encode each text once")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexSettings:
+    """Search and edges, equations (1) to (6), (9), (10)."""
+
+    alpha: float = setting(10.0, "how many clusters can be fully active", letter="alpha", low=0.001)
+    beta: float | None = setting(None, "how many labels of a cluster can be fully active", letter="beta", low=0.001)
+    kappa: int | None = setting(None, "edges a cluster starts stage 2 with", letter="kappa", low=1)
+    beam_size: int = setting(20, "clusters explored for a text", letter="b", low=1)
+    shortlist_size: int | None = setting(None, "labels classified for a text", letter="K", low=1)
+    parent_slots: int = setting(5, "clusters beyond the beam that a training text may add for its parents", low=0)
+    logits: str = setting("counts", "how edge logits start", choices=("counts", "random"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """One stage of training."""
+
+    epochs: int | None = setting(None, "passes over the training rows; 0 leaves the stage out", low=0)
+    batch_size: int | None = setting(None, "rows a step", low=1)
+    rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
+    rate_clusters: float = setting(2e-3, "learning rate of W_C", letter="lr W", low=0.0)
+    rate_classifiers: float = setting(2e-3, "learning rate of W_L", letter="lr W", low=0.0)
+    rate_edges: float = setting(5e-3, "learning rate of A", letter="lr W", low=0.0)
+    shortlist_loss_weight: float = setting(0.05, "weight of the shortlist loss", letter="lambda", low=0.0)
+    classifiers: str = setting("centroids", "how W_L starts", choices=("centroids", "random", "carried"))
+    gain: float = setting(10.0, "largest logit that a centroid start can give", low=0.0)
+    warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
+    decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
+    epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
+    accumulate: int = setting(1, "batches whose gradients the tables take in one step", letter="k", low=1)
+    average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0.0, high=1.0)
+    average_every: int = setting(0, "steps between two averaged weights; 0: one an epoch", low=0)
+    evaluate_every: int = setting(2, "epochs between two validations", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """This run."""
+
+    seed: int = setting(0, "seed of clustering, initialisation, order and noise", low=0)
+    device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
+    threads: int | None = setting(None, "CPU threads; default: the cores of this machine", low=1)
+    checkpoint_seconds: float = setting(45.0, "seconds of training between two checkpoints", low=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting, in sections."""
+
+    split: SplitSettings = SplitSettings()
+    features: FeatureSettings = FeatureSettings()
+    clustering: ClusteringSettings = ClusteringSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    index: IndexSettings = IndexSettings()
+    stage1: StageSettings = StageSettings()
+    stage2: StageSettings = StageSettings()
+    run: RunSettings = RunSettings()
+
+    def __post_init__(self) -> None:
+        problems = [problem for section in fields(self) for problem in _problems(section.name, getattr(self, section.name))]
+        if problems:
+            raise SettingsError("; ".join(problems))
+
+    def updated(self, changes: Mapping[str, Any]) -> Settings:
+        """A copy with `{"section.key": value}` changed; strings are read as the setting's type."""
+        sections: dict[str, dict[str, Any]] = {}
+        problems = []
+        for path, value in changes.items():
+            try:
+                section, key, read = _read(self, path, value)
+                sections.setdefault(section, {})[key] = read
+            except SettingsError as problem:
+                problems.append(str(problem))
+        if problems:
+            raise SettingsError("; ".join(problems))
+        return replace(self, **{name: replace(getattr(self, name), **values) for name, values in sections.items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Mapping[str, Any]]) -> Settings:
+        """The inverse of `as_dict`; unknown keys are errors."""
+        return cls().updated({f"{s}.{k}": value for s, section in content.items() for k, value in section.items()})
+
+
+def differences(old: Settings, new: Settings) -> list[str]:
+    """`section.key old -> new`, for every setting that differs."""
+    return [
+        f"{section.name}.{item.name} {getattr(a, item.name)} -> {getattr(b, item.name)}"
+        for section in fields(old)
+        for a, b in [(getattr(old, section.name), getattr(new, section.name))]
+        for item in fields(a)
+        if getattr(a, item.name) != getattr(b, item.name)
+    ]
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """What `resolve` looks at."""
+
+    rows: int
+    labels: int  # with at least one training row
+    pairs: int
+    has_texts: bool = True
+
+
+def resolve(settings: Settings, size: DataSize) -> Settings:
+    """Fill in every None from the size of the data. The same rule for every dataset.
+
+        C = 2^round(log2(L / 100))     kappa = 10 L / C     beta = L / C     K = min(500, L)
+    """
+    clusters = settings.clustering.clusters or max(1, 2 ** round(math.log2(max(1.0, size.labels / 100))))
+    per_cluster = max(1.0, size.labels / clusters)
+    kappa = settings.index.kappa or math.ceil(10 * per_cluster)
+    held_out = min(4000, size.rows // 20) if settings.split.validation_rows is None else settings.split.validation_rows
+    batch = max(16, min(256, size.rows // 50))
+    kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
+    return replace(
+        settings,
+        split=replace(settings.split, validation_rows=held_out),
+        features=replace(settings.features, min_df=settings.features.min_df or (2 if size.rows >= 1000 else 1)),
+        clustering=replace(settings.clustering, clusters=clusters),
+        encoder=replace(settings.encoder, kind=kind),
+        index=replace(
+            settings.index,
+            kappa=kappa,
+            beta=settings.index.beta or per_cluster,
+            shortlist_size=settings.index.shortlist_size or 500,
+        ),
+        stage1=_resolve_stage(settings.stage1, 8, batch),
+        stage2=_resolve_stage(settings.stage2, 14, batch),
+    )
+
+
+def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:
+    return replace(
+        stage,
+        epochs=epochs if stage.epochs is None else stage.epochs,
+        batch_size=stage.batch_size or batch_size,
+    )
+
+
+def _read(settings: Settings, path: str, value: Any) -> tuple[str, str, Any]:
+    """(section, key, value of the right type) of one change."""
+    section, _, key = path.partition(".")
+    names = [item.name for item in fields(settings)]
+    if section not in names or not key:
+        known = [f"{s}.{item.name}" for s in names for item in fields(getattr(settings, s))]
+        raise SettingsError(f'unknown setting "{path}"{did_you_mean(path, known)} (a setting is section.key)')
+    keys = {item.name: item for item in fields(getattr(settings, section))}
+    if key not in keys:
+        close = did_you_mean(path, [f"{section}.{name}" for name in keys])
+        raise SettingsError(f'unknown setting "{path}"{close or "; known: " + ", ".join(keys)}')
+    hints = typing.get_type_hints(type(getattr(settings, section)))
+    return section, key, _converted(path, value, hints[key])
+
+
+def _converted(path: str, value: Any, hint: Any) -> Any:
+    """`value` as the type of the setting."""
+    union = isinstance(hint, types.UnionType)
+    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] if union else [hint]
+    kind = kinds[0]
+    if union and (value is None or value in ("auto", "none", "None")):
+        return None
+    if kind is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if str(value).lower() in words:
+            return words[str(value).lower()]
+        raise SettingsError(f"{path}={value}: say true or false")
+    if kind is int and isinstance(value, float) and value != int(value):
+        raise SettingsError(f"{path}={value}: must be a whole number")
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        wanted = {int: "a whole number", float: "a number", str: "text"}[kind]
+        raise SettingsError(f"{path}={value}: must be {wanted}") from None
+
+
+def _problems(section: str, values: Any) -> list[str]:
+    """Everything wrong with the values of a section."""
+    found = []
+    for item in fields(values):
+        value, about = getattr(values, item.name), item.metadata
+        if value is None:
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            found.append(f"{section}.{item.name}={value}: must be a finite number")
+        elif about["choices"] and value not in about["choices"]:
+            found.append(f"{section}.{item.name}={value}: must be one of {', '.join(about['choices'])}{did_you_mean(str(value), about['choices'])}")
+        elif about["low"] is not None and value < about["low"]:
+            found.append(f"{section}.{item.name}={value}: must be at least {about['low']}")
+        elif about["high"] is not None and value > about["high"]:
+            found.append(f"{section}.{item.name}={value}: must be at most {about['high']}")
+    return found

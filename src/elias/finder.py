@@ -1,0 +1,118 @@
+"""Prediction: the network as it stands, searched for the best labels. Equations (1), (2), (5), (6) and p.
+
+A `Finder` is made from a network at one moment: edge scores are computed once. It holds no state between
+calls, so any number of threads may call it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import classifiers, search
+from .model import Network
+from .predictions import NOTHING, Predictions, stack
+from .search import Ragged
+
+BATCH = 256
+
+
+class Finder:
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.index = network.learned_index()
+        self.edge_scores_F = torch.from_numpy(self.index.edge_scores()).to(network.device)
+        self.labels_F = self.index.labels
+
+    @torch.no_grad()
+    def beams(self, prepared: Any, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """phi, the beam's clusters and their s_c for some rows: (1) and (2)."""
+        network = self.network
+        phi_BD = network.encoder.encode(prepared, rows)
+        logits_BC = network.clusters(phi_BD)
+        beam_BT = network.beam(logits_BC)
+        scores_BC = search.cluster_scores(logits_BC, network.settings.alpha)
+        return phi_BD, beam_BT, scores_BC.gather(1, beam_BT)
+
+    @torch.no_grad()
+    def find(
+        self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
+    ) -> Predictions:
+        """The k best labels of some prepared rows."""
+        network = self.network
+        phi_BD, beam_BT, s_BT = self.beams(prepared, rows)
+        found = search.shortlist(
+            beam_BT, s_BT, self.index.indptr, self.labels_F, self.edge_scores_F,
+            size=network.settings.shortlist_size, n_labels=self.index.n_labels,
+            excluded=excluded, threads=network.threads,
+        )  # fmt: skip
+        labels_BS, slots_BS = found.labels_BS, found.slots_BS.clamp(min=0)
+        cluster_score_BS = s_BT.gather(1, slots_BS)
+        edge_score_BS = search.take(self.edge_scores_F, found.edges_BS)
+        cluster_BS = beam_BT.gather(1, slots_BS)
+        return self._rank(phi_BD, labels_BS, cluster_BS, cluster_score_BS, edge_score_BS, k, explain)
+
+    @torch.no_grad()
+    def score(self, prepared: Any, rows: np.ndarray, k: int, candidates: Ragged, *, explain: bool = False) -> Predictions:
+        """The k best of each row's own candidates, each scored over ALL clusters it has an edge from."""
+        network, device = self.network, self.network.device
+        phi_BD = network.encoder.encode(prepared, rows)
+        s_BC = search.cluster_scores(network.clusters(phi_BD), network.settings.alpha)
+        width = int(np.diff(candidates.indptr).max(initial=1))
+        shape = (len(rows), max(1, width))
+        labels, cluster = np.full(shape, NOTHING, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        cluster_score, edge_score = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+        label_indptr, positions = self.index.by_label()
+        clusters_F, edges_F, s = self.index.clusters, self.edge_scores_F.cpu().numpy(), s_BC.cpu().numpy()
+        for row in range(len(rows)):
+            wanted = candidates.labels[candidates.indptr[row] : candidates.indptr[row + 1]]
+            for column, label in enumerate(wanted):
+                edges = positions[label_indptr[label] : label_indptr[label + 1]]
+                labels[row, column] = label
+                if len(edges):
+                    best = edges[np.argmax(s[row, clusters_F[edges]] * edges_F[edges])]
+                    cluster[row, column] = clusters_F[best]
+                    cluster_score[row, column], edge_score[row, column] = s[row, clusters_F[best]], edges_F[best]
+        tensors = (torch.from_numpy(a).to(device) for a in (labels, cluster, cluster_score, edge_score))
+        return self._rank(phi_BD, *tensors, k, explain)
+
+    def _rank(
+        self, phi_BD: Tensor, labels_BS: Tensor, cluster_BS: Tensor, s_BS: Tensor, e_BS: Tensor, k: int, explain: bool
+    ) -> Predictions:
+        """p = sigmoid(z) * yhat, then the k best."""
+        network = self.network
+        z_BS = classifiers.scores(phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
+        classifier_BS = torch.sigmoid(z_BS)
+        p_BS = classifier_BS * (s_BS * e_BS)
+        columns_BK = search.top_k(p_BS, k, labels_BS, threads=network.threads)
+        missing_BK = columns_BK < 0
+        columns_BK = columns_BK.clamp(min=0)
+
+        def pick(values_BS: Tensor, nothing: float) -> np.ndarray:
+            if values_BS.shape[1] == 0:
+                return np.full(tuple(columns_BK.shape), nothing, dtype=values_BS.cpu().numpy().dtype)
+            return values_BS.gather(1, columns_BK).masked_fill(missing_BK, nothing).cpu().numpy()
+
+        parts = None
+        if explain:
+            parts = {
+                "cluster": pick(cluster_BS, NOTHING).astype(np.int32),
+                "cluster_score": pick(s_BS, 0.0),
+                "edge_score": pick(e_BS, 0.0),
+                "classifier": pick(classifier_BS, 0.0),
+            }
+        return Predictions(labels=pick(labels_BS, NOTHING).astype(np.int32), scores=pick(p_BS, 0.0), parts=parts)
+
+    def find_all(self, prepared: Any, n_rows: int, k: int, *, excluded: Any = None, explain: bool = False) -> Predictions:
+        """`find` over all prepared rows in batches; `excluded` is a sparse rows x L matrix."""
+        from .model import ragged
+
+        pieces = []
+        for start in range(0, n_rows, BATCH):
+            rows = np.arange(start, min(start + BATCH, n_rows))
+            left_out = None if excluded is None else ragged(excluded, rows)[0]
+            pieces.append(self.find(prepared, rows, k, excluded=left_out, explain=explain))
+        return stack(pieces)

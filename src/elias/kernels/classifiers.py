@@ -1,0 +1,96 @@
+"""Label classifiers on the CPU: z = w_l . phi + b_l over a shortlist, and its gradients.
+
+Pairs (row, label) are grouped by label, so each classifier row is read once a batch and nothing of size
+batch x K x d exists. A thread owns a range of labels; gradients of phi are summed per thread, then in
+thread order. Twin: `elias.classifiers.scores_torch`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+# Sums may be reassociated and contracted (SIMD); NaN and infinity keep their meaning.
+FAST = {"reassoc", "contract", "nsz"}
+
+
+@njit(cache=True, nogil=True)
+def group_by_label(labels_BS, counts):  # type: ignore[no-untyped-def]
+    """Group flat positions of a shortlist by label; -1 pads are left out.
+
+    `counts` is zeroed scratch of size L and is zero again on return.
+    Returns unique labels in order of label number, their ranges, and the flat positions.
+    """
+    flat = labels_BS.ravel()
+    total = 0
+    for i in range(flat.size):
+        if flat[i] >= 0:
+            counts[flat[i]] += 1
+            total += 1
+    n_unique = 0
+    for label in range(counts.size):
+        if counts[label] > 0:
+            n_unique += 1
+    unique = np.empty(n_unique, dtype=np.int64)
+    starts = np.empty(n_unique + 1, dtype=np.int64)
+    positions = np.empty(total, dtype=np.int64)
+    at, u = 0, 0
+    for label in range(counts.size):
+        if counts[label] > 0:
+            unique[u] = label
+            starts[u] = at
+            size = counts[label]
+            counts[label] = at  # from now on: the next free place of this label
+            at += size
+            u += 1
+    starts[n_unique] = at
+    for i in range(flat.size):
+        label = flat[i]
+        if label >= 0:
+            positions[counts[label]] = i
+            counts[label] += 1
+    for u in range(n_unique):
+        counts[unique[u]] = 0
+    return unique, starts, positions
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, biases_L, z):  # type: ignore[no-untyped-def]
+    """Fill the flat scores of the labels unique[start:stop]."""
+    dim = phi_BD.shape[1]
+    for u in range(start, stop):
+        weights = weights_LD[unique[u]]
+        bias = biases_L[unique[u]]
+        for p in range(starts[u], starts[u + 1]):
+            position = positions[p]
+            phi = phi_BD[position // width]
+            total = np.float32(0.0)
+            for d in range(dim):
+                total += weights[d] * phi[d]
+            z[position] = total + bias
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def backward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, grad_z, grad_UD, grad_bias_U):  # type: ignore[no-untyped-def]
+    """Gradients of the classifiers unique[start:stop] and this thread's share of the gradient of phi."""
+    n_rows, dim = phi_BD.shape
+    grad_phi = np.zeros((n_rows, dim), dtype=np.float32)
+    for u in range(start, stop):
+        weights = weights_LD[unique[u]]
+        grad = grad_UD[u]
+        grad[:] = np.float32(0.0)
+        total = np.float32(0.0)
+        for p in range(starts[u], starts[u + 1]):
+            position = positions[p]
+            g = grad_z[position]
+            if g == 0.0:
+                continue
+            row = position // width
+            phi = phi_BD[row]
+            out = grad_phi[row]
+            for d in range(dim):
+                grad[d] += g * phi[d]
+                out[d] += g * weights[d]
+            total += g
+        grad_bias_U[u] = total
+    return grad_phi

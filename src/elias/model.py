@@ -1,0 +1,140 @@
+"""The network: phi, W_C, W_L and the index with its edge logits A, trained and searched as one.
+
+    p_l = sigmoid(w_l . phi(x) + b_l) * yhat_l        yhat from the search through the index
+
+Stage 1 and stage 2 are this one class with two different index objects. Shapes: B batch, C clusters,
+T shortlisted clusters, U touched clusters, F their edges, S shortlisted labels, D dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from . import classifiers, loss, search
+from .encoders.protocol import Encoder, Learning
+from .index import LabelIndex
+from .search import Ragged
+from .tables import RowTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How wide the search is."""
+
+    alpha: float = 10.0
+    beam_size: int = 20
+    shortlist_size: int = 500
+    parent_slots: int = 5  # clusters beyond the beam that a training row may add for its parents
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Training rows: numbers, labels with weights, pairs left out, row weights."""
+
+    rows: np.ndarray
+    positives: Ragged
+    positive_weights: np.ndarray
+    excluded: Ragged
+    weights: np.ndarray
+
+
+class Network:
+    def __init__(
+        self,
+        encoder: Encoder,
+        clusters: nn.Linear,
+        index: LabelIndex,
+        classifier_weights: RowTable,
+        classifier_biases: RowTable,
+        settings: SearchSettings,
+        *,
+        threads: int = 1,
+    ) -> None:
+        self.encoder, self.clusters, self.index, self.settings, self.threads = encoder, clusters, index, settings, threads
+        self.classifier_weights, self.classifier_biases = classifier_weights, classifier_biases
+        self.edges: RowTable | None = None
+        if index.logits is not None:
+            self.edges = RowTable(torch.from_numpy(index.logits)[:, None].to(self.device), threads=threads)
+
+    @property
+    def device(self) -> torch.device:
+        return self.classifier_weights.values.device
+
+    def tables(self) -> dict[str, RowTable]:
+        """Every large table by name."""
+        own = {"classifier_weights": self.classifier_weights, "classifier_biases": self.classifier_biases}
+        if self.edges is not None:
+            own["edges"] = self.edges
+        return own | {f"encoder.{name}": table for name, table in self.encoder.tables().items()}
+
+    def learned_index(self) -> LabelIndex:
+        """The index with the logits as they are now."""
+        if self.edges is None:
+            return self.index
+        from dataclasses import replace
+
+        return replace(self.index, logits=self.edges.values[:, 0].cpu().numpy().copy())
+
+    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
+        """Equations (1) to (8) for one batch."""
+        n_rows, device = len(batch.rows), self.device
+        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
+        logits_BC = self.clusters(phi_BD)
+        beam_BT = self.beam(logits_BC.detach())
+        clusters_BT = search.join_parents(
+            beam_BT,
+            torch.from_numpy(parents[batch.positives.labels]).long().to(device),
+            torch.from_numpy(batch.positives.rows).to(device),
+            self.settings.parent_slots, learning.noise, learning.rows_B, self.index.n_clusters,
+        )  # fmt: skip
+        s_BT = search.cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
+
+        touched_U, place_BT = torch.unique(clusters_BT.clamp(min=0), return_inverse=True)
+        indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
+        if self.edges is None:
+            e_F = torch.ones(len(positions_F), device=device)
+        else:
+            logits_F = learning.tape.gather(self.edges, torch.from_numpy(positions_F).to(device))[:, 0]
+            e_F = search.edge_scores(logits_F, torch.from_numpy(indptr_U).to(device), self.index.beta)
+        found = search.shortlist(
+            place_BT.masked_fill(clusters_BT < 0, search.PAD), s_BT, indptr_U, self.index.labels[positions_F], e_F,
+            size=self.settings.shortlist_size, n_labels=self.index.n_labels,
+            positives=batch.positives, excluded=batch.excluded, threads=self.threads,
+        )  # fmt: skip
+        real_BS = found.labels_BS >= 0
+        yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)
+        z_BS = classifiers.scores(phi_BD, found.labels_BS, self.classifier_weights, self.classifier_biases, learning.tape)
+
+        row_P = torch.from_numpy(batch.positives.rows).to(device)
+        weight_P = torch.from_numpy(batch.positive_weights).to(device)
+        weight_B = torch.from_numpy(batch.weights).to(device)
+        listed_P = found.positive_ranks >= 0
+        y_BS = torch.zeros_like(z_BS)
+        y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
+        total: Tensor = loss.classification_loss(z_BS, yhat_BS, y_BS, real_BS, weight_B)
+        if lambda_ > 0:
+            reached_P = found.positive_slots >= 0
+            yhat_P = s_BT[row_P[reached_P], found.positive_slots[reached_P]] * e_F[found.positive_edges[reached_P]]
+            most = int(np.diff(batch.positives.indptr).max(initial=0))
+            weights = weight_P[reached_P] * weight_B[row_P[reached_P]]
+            total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, n_rows, most)
+        return total
+
+    def beam(self, logits_BC: Tensor) -> Tensor:
+        """(2): by logit, which orders clusters as s_c does and also tells clamped ones apart."""
+        width = min(self.settings.beam_size, self.index.n_clusters)
+        return search.top_k(logits_BC, width, threads=self.threads)
+
+
+def ragged(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[Ragged, np.ndarray]:
+    """Rows of a sparse matrix as label lists, and their weights."""
+    from .encoders.bag import take_rows
+
+    labels, values, indptr = take_rows(matrix, rows)
+    return Ragged(indptr, labels.astype(np.int32, copy=False)), values

@@ -1,0 +1,78 @@
+"""`Predictions`: the one result type, from the network to ranker, ensemble, metrics, command line and server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+NOTHING = -1  # the label number where a row has fewer than k answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """The best labels of each input, best first, with their scores.
+
+    `parts`, on request, explains each score: cluster (of the winning path), cluster_score (s_c),
+    edge_score (e), classifier (sigmoid of w.phi + b); score = cluster_score * edge_score * classifier.
+    """
+
+    labels: np.ndarray  # int32 [n, k], NOTHING where there are fewer than k
+    scores: np.ndarray  # float32 [n, k], 0 where there is nothing
+    parts: dict[str, np.ndarray] | None = None
+    ids: Sequence[str] | None = None  # the inputs' own ids
+    label_ids: Sequence[str] | None = None  # to give labels their names back
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def named(self) -> list[list[tuple[str, float]]]:
+        """[[("evince", 0.91), ...], ...]"""
+        assert self.label_ids is not None, "these predictions carry no label names"
+        return [
+            [(self.label_ids[label], float(score)) for label, score in zip(labels, scores, strict=True) if label >= 0]
+            for labels, scores in zip(self.labels, self.scores, strict=True)
+        ]
+
+    def records(self, label_texts: Sequence[str] | None = None) -> list[list[dict[str, Any]]]:
+        """One dictionary per label with everything known about it, ready for JSON."""
+        assert self.label_ids is not None, "these predictions carry no label names"
+        return [[self._record(row, column, label_texts) for column in range(self.labels.shape[1])
+                 if self.labels[row, column] >= 0] for row in range(len(self))]  # fmt: skip
+
+    def _record(self, row: int, column: int, label_texts: Sequence[str] | None) -> dict[str, Any]:
+        assert self.label_ids is not None
+        label = int(self.labels[row, column])
+        record: dict[str, Any] = {"label": self.label_ids[label], "score": float(self.scores[row, column])}
+        if label_texts is not None and label_texts[label]:
+            record["text"] = label_texts[label]
+        for name, values in (self.parts or {}).items():
+            record[name] = values[row, column].item()
+        return record
+
+    def top(self, k: int) -> Predictions:
+        """The first k columns."""
+        parts = None if self.parts is None else {name: values[:, :k] for name, values in self.parts.items()}
+        return replace(self, labels=self.labels[:, :k], scores=self.scores[:, :k], parts=parts)
+
+    def to_csr(self, n_labels: int) -> sp.csr_matrix:
+        """Scores as a sparse n x L matrix."""
+        rows, columns = np.nonzero(self.labels >= 0)
+        found = (self.scores[rows, columns], (rows, self.labels[rows, columns]))
+        return sp.csr_matrix(found, shape=(len(self), n_labels))
+
+
+def stack(pieces: Sequence[Predictions]) -> Predictions:
+    """Predictions of consecutive batches as one."""
+    first = pieces[0]
+    parts = first.parts and {name: np.concatenate([p.parts[name] for p in pieces if p.parts]) for name in first.parts}
+    return replace(
+        first,
+        labels=np.concatenate([piece.labels for piece in pieces]),
+        scores=np.concatenate([piece.scores for piece in pieces]),
+        parts=parts,
+        ids=None if first.ids is None else [i for piece in pieces for i in (piece.ids or [])],
+    )

@@ -1,0 +1,60 @@
+"""How a stage starts: cluster weights W_C and label classifiers W_L from centroids of phi.
+
+    w_l = gain * mean of phi over the training rows of label l, normalised        b_l = bias
+    w_c = gain * mean of phi over the rows of the cluster's labels, normalised    b_c = 0
+
+Centroids put every label where its texts are before the first step. `random` and carrying W_L over from
+stage 1 are settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from .encoders.protocol import Encoder
+
+ENCODE_BATCH = 1024
+
+
+@torch.no_grad()
+def label_sums(
+    encoder: Encoder, prepared: Any, labels: sp.csr_matrix, progress: Callable[[int], None] = lambda done: None
+) -> np.ndarray:
+    """Sum of phi over the rows of each label, float32 [L, D], without holding phi of all rows."""
+    sums = np.zeros((labels.shape[1], encoder.dim), dtype=np.float32)
+    for start in range(0, labels.shape[0], ENCODE_BATCH):
+        rows = np.arange(start, min(start + ENCODE_BATCH, labels.shape[0]))
+        phi = encoder.encode(prepared, rows).cpu().numpy()
+        share = labels[rows].T.tocsr()
+        touched = np.flatnonzero(np.diff(share.indptr))
+        sums[touched] += share[touched] @ phi
+        progress(len(rows))
+    return sums
+
+
+def unit_rows(matrix: np.ndarray) -> np.ndarray:
+    """Rows of length 1; zero rows stay zero."""
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    return np.asarray(matrix / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
+
+
+def cluster_sums(sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Sum over each cluster's labels of their unit centroids, so that no popular label rules its cluster."""
+    member = np.flatnonzero(cluster_of_label >= 0)
+    gather = sp.csr_matrix(
+        (np.ones(len(member), dtype=np.float32), (cluster_of_label[member], member)),
+        shape=(n_clusters, len(cluster_of_label)),
+    )
+    return np.asarray(gather @ unit_rows(sums_LD), dtype=np.float32)
+
+
+def random_classifiers(n_labels: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Kaiming-uniform weights and uniform(0, 1) biases, as the authors' program starts."""
+    bound = 1.0 / np.sqrt(dim)
+    weights = rng.uniform(-bound, bound, (n_labels, dim)).astype(np.float32)
+    return weights, rng.uniform(0.0, 1.0, n_labels).astype(np.float32)

@@ -1,0 +1,61 @@
+"""All weights of a network by name, and their running mean.
+
+Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, and the tables
+`classifier_weights`, `classifier_biases`, `edges`, `encoder.<table>`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .model import Network
+
+NOT_AVERAGED = ("edges",)  # the mean of logits is not the logit of a mean; the authors leave A out too
+
+
+def weights_of(network: Network) -> dict[str, Tensor]:
+    """The live tensors, not copies."""
+    dense = {f"encoder.{name}": p.data for name, p in network.encoder.module().named_parameters()}
+    dense |= {f"clusters.{name}": p.data for name, p in network.clusters.named_parameters()}
+    return dense | {name: table.values for name, table in network.tables().items()}
+
+
+def settle(network: Network) -> None:
+    """Bring the lazy decay of every table up to date."""
+    for table in network.tables().values():
+        table.settle()
+
+
+def load_weights(network: Network, tensors: dict[str, Tensor]) -> None:
+    """Overwrite every weight; names and shapes must match exactly."""
+    own = weights_of(network)
+    assert own.keys() == tensors.keys(), sorted(own.keys() ^ tensors.keys())
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+
+
+class RunningMean:
+    """The mean of the weights at the moments `add` was called."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tensors: dict[str, Tensor] = {}
+
+    def add(self, network: Network) -> None:
+        settle(network)
+        self.count += 1
+        for name, tensor in weights_of(network).items():
+            if name in NOT_AVERAGED:
+                continue
+            if name in self.tensors:
+                self.tensors[name].lerp_(tensor, 1.0 / self.count)
+            else:
+                self.tensors[name] = tensor.clone()
+
+    def swap(self, network: Network) -> None:
+        """Exchange the network's weights with the mean; a second call exchanges them back."""
+        for name, tensor in weights_of(network).items():
+            if name in self.tensors:
+                held = tensor.clone()
+                tensor.copy_(self.tensors[name])
+                self.tensors[name].copy_(held)
