@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,7 +41,7 @@ class VectorRows:
     """One split as from_arrays is given it."""
 
     vectors: sp.sparray | sp.spmatrix | np.ndarray | None
-    labels: sp.sparray | sp.spmatrix | None
+    labels: Any  # checked: a sparse matrix or None
     ids: Sequence[str] | None = None
     weights: Sequence[float] | np.ndarray | None = None
     groups: Sequence[str] | None = None
@@ -126,9 +126,11 @@ def from_arrays(
 def _vector_rows(rows: VectorRows, prefix: str) -> RawRows:
     if not sp.issparse(rows.labels):
         raise InputError(f"{prefix}labels must be a scipy sparse matrix, not {type(rows.labels).__name__}")
-    labels = sp.csr_matrix(rows.labels)
-    vectors: Any = sp.csr_matrix(rows.vectors) if sp.issparse(rows.vectors) else np.asarray(rows.vectors)
-    if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
+    labels = sp.csr_matrix(cast("Any", rows.labels))
+    is_sparse: bool = sp.issparse(rows.vectors)
+    given = cast("Any", rows.vectors)
+    vectors: Any = sp.csr_matrix(given) if is_sparse else np.asarray(given)
+    if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
         raise InputError(f"{prefix}vectors must be two-dimensional numbers, not {vectors.dtype} of {vectors.shape}")
     vectors = finite_float32(vectors, f"{prefix}vectors")
     labels = sp.csr_matrix(finite_float32(labels, f"{prefix}labels"))

@@ -15,7 +15,7 @@ from elias.errors import DataError
 
 def read_objects(file: Path, log: Log) -> Iterator[tuple[int, dict[str, object]]]:
     """(line, object) of each line that is a JSON object; blank lines are skipped and counted."""
-    for line, text in numbered_lines(file):
+    for line, text in numbered_lines(file, log):
         if not text or text.isspace():
             log.note(BLANK_LINE, place(file, line))
             continue

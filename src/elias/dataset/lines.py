@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
+from elias.dataset.log import Log
 from elias.errors import DataError
 
 BOM = b"\xef\xbb\xbf"
@@ -37,22 +38,15 @@ def file_errors(file: Path) -> Iterator[None]:
 
 def open_bytes(file: Path) -> IO[bytes]:
     """The bytes of a file, unpacked when its content is gzip (whatever its name)."""
-    with file_errors(file):
-        raw = file.open("rb")
-        try:
-            magic = raw.read(2)
-        except OSError:
-            raw.close()
-            raise
+    with file_errors(file), file.open("rb") as stream:
+        magic = stream.read(2)
     if file.suffix == ".gz" and magic != GZIP_MAGIC:
-        raw.close()
         found = "it is empty" if not magic else f"it starts with {magic!r}"
         raise DataError(f"not a gzip file ({found}); fetch it again, or take .gz off the name", file=file)
     if magic in UTF16_MARKS:
-        raw.close()
         raise DataError("UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8", file=file)
-    raw.seek(0)
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="rb")) if magic == GZIP_MAGIC else raw
+    with file_errors(file):
+        return cast("IO[bytes]", gzip.open(file)) if magic == GZIP_MAGIC else file.open("rb")
 
 
 def raw_lines(file: Path) -> Iterator[bytes]:
@@ -73,11 +67,21 @@ def raw_lines(file: Path) -> Iterator[bytes]:
             raise DataError(f"cannot be read: {error.strerror or error}", file=file, line=number + 1) from None
 
 
-def numbered_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, text without its line end). An empty file is an error."""
+def numbered_lines(file: Path, log: Log | None = None) -> Iterator[tuple[int, str]]:
+    """(line number from 1, text without its line end). An empty file is an error.
+
+    With a log that collects defects, a line that cannot be decoded does not end the reading.
+    """
     number = 0
     for number, raw in enumerate(raw_lines(file), start=1):
-        yield number, decode_line(raw, file, number)
+        try:
+            text = decode_line(raw, file, number)
+        except DataError as error:
+            if log is None:
+                raise
+            log.defect(error)
+            continue
+        yield number, text
     if number == 0:
         raise DataError("the file is empty", file=file)
 

@@ -34,7 +34,7 @@ def read_vectors(file: Path) -> sp.csr_matrix | np.ndarray:
             dense = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DataError(f"not an array of numpy.save: {error}", file=file) from None
-    if not isinstance(dense, np.ndarray) or dense.ndim != 2 or dense.dtype.kind not in "fiu":
+    if not isinstance(dense, np.ndarray) or dense.ndim != 2 or dense.dtype.kind not in "fiub":
         raise DataError("not a two-dimensional array of numbers", file=file)
     return finite_float32(dense, file)
 
@@ -53,4 +53,4 @@ def finite_float32(matrix: sp.csr_matrix | np.ndarray, file: Path | str) -> sp.c
         at = int(np.flatnonzero(wrong)[0])
         row, column = int(np.searchsorted(matrix.indptr, at, side="right")) - 1, int(matrix.indices[at])
         value = matrix.data[at]
-    raise DataError(f"row {row}, column {column}: {value} is not a finite number (counted from 0)", file=file)
+    raise DataError(f"row {row}, column {column}: {value} is not a finite 32-bit number (counted from 0)", file=file)

@@ -66,9 +66,10 @@ class _Collector:
             yield record.text
 
     def _check_names(self, record: Record) -> None:
-        for name, value, column in (("id", record.id, self.ids), ("group", record.group, self.groups)):
+        columns = (("an", "id", record.id, self.ids), ("a", "group", record.group, self.groups))
+        for article, name, value, column in columns:
             if (value is None) != (column is None):
-                has = f"this row has no {name}" if value is None else f"this row has a {name}"
+                has = f"this row has no {name}" if value is None else f"this row has {article} {name}"
                 other = "has one" if value is None else "has none"
                 message = f"{has}, the first row {other}; give it to every row or to none"
                 raise DataError(message, file=self.file, line=record.line)

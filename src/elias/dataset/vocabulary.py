@@ -96,7 +96,7 @@ def read_label_file(file: Path, vocabulary: Vocabulary) -> None:
     """labels.tsv into an empty vocabulary."""
     first_seen: dict[str, int] = {}
     log = vocabulary.log
-    for line, text in numbered_lines(file):
+    for line, text in numbered_lines(file, log):
         if not text.strip():
             log.note(BLANK_LINE, place(file, line))
             continue

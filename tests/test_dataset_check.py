@@ -1,0 +1,56 @@
+"""The report on a dataset: right numbers, pleasant to read, plain enough for JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import scipy.sparse as sp
+
+from elias.dataset import Dataset, check, format_report
+
+
+def small() -> Dataset:
+    return Dataset.from_lists(
+        ["one two three", "one two three", "four", ""],
+        [["a", "b", "c"], ["a"], ["a", "b"], []],
+        label_texts={"a": "A", "z": "Z"},
+        test_texts=["four", "five six"],
+        test_labels=[["a"], ["unseen"]],
+    )
+
+
+def test_numbers() -> None:
+    report = check(small())
+    assert (report.labels, report.labels_with_text, report.labels_without_training_text) == (5, 2, 2)
+    assert (report.texts_a_label_mean, report.texts_a_label_median, report.texts_a_label_max) == (2.0, 2.0, 3)
+    train, test = report.splits["train"], report.splits["test"]
+    assert (train.rows, train.positives, train.labels_a_text_mean, train.labels_a_text_max) == (4, 6, 1.5, 3)
+    assert (train.rows_without_labels, train.repeated_texts, train.texts_also_in_train) == (1, 1, None)
+    assert (train.words_a_text_mean, train.words_a_text_max) == (1.75, 3)
+    assert (test.rows, test.repeated_texts, test.texts_also_in_train) == (2, 0, 1)
+
+
+def test_format_is_aligned() -> None:
+    report = check(small())
+    text = format_report(report)
+    lines = text.splitlines()
+    header = next(n for n, line in enumerate(lines) if line.split() == ["train", "test"])
+    table = lines[header : header + 10]
+    assert len({len(line) for line in table}) == 1
+    assert "\nrows                        4         2\n" in text
+    assert "1 x empty text (kept)" in text
+    assert "first: labels:3" in text
+
+
+def test_json() -> None:
+    found = json.loads(json.dumps(check(small()).as_dict()))
+    assert found["splits"]["train"]["rows"] == 4
+    assert {"kind", "count", "example"} == set(found["notes"][0])
+
+
+def test_vectors_have_no_words() -> None:
+    report = check(Dataset.from_arrays(np.ones((2, 3)), sp.csr_matrix(np.eye(2))))
+    assert report.splits["train"].words_a_text_mean is None
+    assert report.splits["train"].repeated_texts is None
+    assert "\nwords a text, mean          -\n" in format_report(report)
