@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections import Counter
 
@@ -124,3 +125,10 @@ def test_chunks_hold_every_text_in_order() -> None:
     assert len(chunks) > 5
     assert list(chunks_of([])) == []
     assert Words(["a"]).ids("b a A").dtype == np.int32
+
+
+def test_no_mark_is_overlooked() -> None:
+    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
+    composed = [mark for mark in marks if len(unicodedata.normalize("NFKC", "x" + mark)) != 2]
+    for mark in set(marks) - set(composed):
+        assert "".join(split_words(f"x{mark}\U0001f600")) == unicodedata.normalize("NFKC", "x" + mark).lower()

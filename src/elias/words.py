@@ -16,7 +16,6 @@ which also track offsets and types, and need one core instead of two.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -59,9 +58,11 @@ def _spaceless() -> re.Pattern[str]:
 
 
 @cache
-def _marks(highest: int) -> str:
-    """Every combining mark up to a code point, as ranges of a character class."""
-    codes = [code for code in range(highest + 1) if unicodedata.category(chr(code))[0] == "M"]
+def _marks(astral: bool) -> str:
+    """Every combining mark, or only those below U+10000, as ranges of a character class."""
+    # Planes 2 to 13 have none (Han, unassigned); looking at each character there would delay the first emoji by 0.1 s.
+    searched = chain(range(0x20000), range(0xE0000, 0xE1000)) if astral else range(0x10000)
+    codes = [code for code in searched if unicodedata.category(chr(code))[0] == "M"]
     ranges: list[list[int]] = []
     for code in codes:
         if ranges and code == ranges[-1][1] + 1:
@@ -77,7 +78,7 @@ def _finder(astral: bool, spaceless: bool) -> Callable[[str], list[str]]:
 
     The rare ranges slow the pattern down at every space, so a text gets only those it needs.
     """
-    marks = _marks(sys.maxunicode if astral else 0xFFFF)
+    marks = _marks(astral)
     if not spaceless:
         return re.compile(rf"[\w{marks}]+").findall
     one, run = rf"(?=\w)[{_SPACELESS}][{marks}]*", rf"(?:(?![{_SPACELESS}])[\w{marks}])+"
