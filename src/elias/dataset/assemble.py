@@ -97,24 +97,29 @@ def _rows(raw: RawRows, pairs: list[Pairs], vocabulary: Vocabulary, log: Log) ->
 
 
 def _label_matrix(raw: RawRows, shape: tuple[int, int], vocabulary: Vocabulary, log: Log) -> sp.csr_matrix:
-    """rows x L, each label once a row with its largest weight, none of weight 0."""
-    columns = raw.numbers
-    values = np.ones(len(columns), dtype=np.float32) if raw.grades is None else raw.grades
-    rows = np.repeat(np.arange(len(raw)), np.diff(raw.starts))
-    order = np.lexsort((-values, columns, rows)) if raw.grades is not None else np.lexsort((columns, rows))
-    rows, columns, values = rows[order], columns[order], values[order]
-    repeated = np.zeros(len(rows), dtype=np.bool_)
-    repeated[1:] = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])
-    keep = np.ones(len(rows), dtype=np.bool_)
-    for kind, dropped in ((REPEATED_LABEL, repeated), (ZERO_WEIGHT, values == 0)):
+    """rows x L, each label once a row with its largest weight, none of weight 0. Sorts in place: rows can be many."""
+    values = np.ones(len(raw.numbers), dtype=np.float32) if raw.grades is None else raw.grades
+    matrix = sp.csr_matrix((values, raw.numbers, raw.starts), shape=shape)
+    matrix.sort_indices()
+    columns, values = matrix.indices, matrix.data
+    opens_row = np.zeros(len(columns) + 1, dtype=np.bool_)
+    opens_row[raw.starts] = True
+    repeated = np.zeros(len(columns), dtype=np.bool_)
+    repeated[1:] = (columns[1:] == columns[:-1]) & ~opens_row[1:-1]
+    if repeated.any():
+        firsts = np.flatnonzero(~repeated)
+        values[firsts] = np.maximum.reduceat(values, firsts)
+    keep = np.ones(len(columns), dtype=np.bool_)
+    for kind, dropped in ((REPEATED_LABEL, repeated), (ZERO_WEIGHT, (values == 0) & ~repeated)):
         if dropped.any():
             at = int(np.flatnonzero(dropped)[0])
-            label = vocabulary.ids[int(columns[at])]
-            log.note(kind, raw.place(int(rows[at]), f'"{label}"'), int(dropped.sum()))
+            row = int(np.searchsorted(raw.starts, at, side="right")) - 1
+            log.note(kind, raw.place(row, f'"{vocabulary.ids[int(columns[at])]}"'), int(dropped.sum()))
             keep &= ~dropped
-    matrix = sp.csr_matrix((values[keep], (rows[keep], columns[keep])), shape=shape, dtype=np.float32)
-    matrix.sort_indices()
-    return matrix
+    if keep.all():
+        return matrix
+    kept_before = np.concatenate([[0], np.cumsum(keep)])
+    return sp.csr_matrix((values[keep], columns[keep], kept_before[raw.starts]), shape=shape)
 
 
 def _note_rows(raw: RawRows, labels: sp.csr_matrix, log: Log) -> None:

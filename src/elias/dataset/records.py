@@ -107,7 +107,7 @@ class RecordParser:
         labels: list[int] = []
         grades: list[float] = []
         for item in value:
-            name, grade = self._name_and_grade(item, line)
+            name, grade = (item, 1.0) if type(item) is str else self._name_and_grade(item, line)
             if grade == 0.0:
                 self._log.note(ZERO_WEIGHT, place(self.file, line, f'"{name}"'))
                 continue

@@ -6,6 +6,7 @@ whose id is its own text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from elias.dataset.labels import LabelSet
 from elias.dataset.lines import numbered_lines
 from elias.dataset.log import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, Log, place
 from elias.errors import DataError
+
+_NOT_IN_IDS = re.compile("[\t\n\r\0\ud800-\udfff]")
 
 
 class Vocabulary:
@@ -85,11 +88,12 @@ def id_problem(label: str) -> str:
     """Why a text cannot be a label id, or nothing. Ids must survive a line of labels.tsv."""
     if not label.strip():
         return "is empty"
-    if any(character in label for character in "\t\n\r\0"):
+    found = _NOT_IN_IDS.search(label)
+    if found is None:
+        return ""
+    if found.group() in "\t\n\r\0":
         return "contains a tab, a line break or NUL; replace them by spaces"
-    if any("\ud800" <= character <= "\udfff" for character in label):
-        return "contains half of a surrogate pair; it is not valid Unicode"
-    return ""
+    return "contains half of a surrogate pair; it is not valid Unicode"
 
 
 def read_label_file(file: Path, vocabulary: Vocabulary) -> None:
