@@ -29,6 +29,7 @@ class AdamW:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    shared: bool = False
 
 
 class RowTable:
@@ -84,6 +85,13 @@ class RowTable:
 
     def _make_state(self) -> None:
         device = self.values.device
+        if self.optimiser.shared:
+            self.state = {
+                "second": torch.zeros((len(self.values), 1), device=device),
+                "steps": torch.zeros(len(self.values), dtype=torch.int32, device=device),
+                "decayed": torch.zeros(len(self.values), dtype=torch.float64, device=device),
+            }
+            return
         self.state = {
             "first": torch.zeros_like(self.values),
             "second": torch.zeros_like(self.values),
@@ -95,6 +103,15 @@ class RowTable:
         from .kernels.adamw import step_rows
 
         constants = self.optimiser
+        if constants.shared:
+            from .kernels.adamw import step_rows_shared
+            kernels.run(
+                step_rows_shared, len(rows), self.threads,
+                rows.numpy(), gradients.numpy(), self.values.numpy(), self.state["second"].numpy(),
+                self.state["steps"].numpy(), self.state["decayed"].numpy(),
+                self.decay_sum, rate, constants.beta2, constants.epsilon,
+            )  # fmt: skip
+            return
         kernels.run(
             step_rows, len(rows), self.threads,
             rows.numpy(), gradients.numpy(), self.values.numpy(),

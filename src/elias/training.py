@@ -22,10 +22,7 @@ from torch import Tensor
 from .config import StageSettings
 from .encoders.protocol import Learning
 from .finder import Finder
-try:
-    from .metrics import evaluate
-except ImportError:
-    evaluate = None
+from .metrics import evaluate
 from .model import Batch, Network, ragged
 from .noise import Noise
 from .randomness import permutation

@@ -33,7 +33,12 @@ def file_errors(file: Path) -> Iterator[None]:
     except PermissionError:
         raise DataError(f"permission to read denied; allow it: chmod u+r {file}", file=file) from None
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", file=file) from None
+        raise DataError(f"cannot be read: {error.strerror or one_line(error)}", file=file) from None
+
+
+def one_line(error: Exception) -> str:
+    """Another library's message, without its line breaks."""
+    return " ".join(str(error).split())
 
 
 def open_bytes(file: Path) -> IO[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -9,8 +10,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.lines import file_errors
+from elias.dataset.lines import file_errors, one_line
 from elias.errors import DataError
+
+# What numpy, scipy and zipfile raise on files that are cut off, damaged, pickled or of another kind.
+BROKEN_FILE = (
+    *(ValueError, KeyError, EOFError, OverflowError, MemoryError, NotImplementedError, SyntaxError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
 def read_sparse(file: Path) -> sp.csr_matrix:
@@ -20,8 +27,8 @@ def read_sparse(file: Path) -> sp.csr_matrix:
             found = sp.load_npz(stream)  # loads with allow_pickle=False
         matrix = sp.csr_matrix(found)
         matrix.check_format(full_check=True)
-    except (ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"not a matrix of scipy.sparse.save_npz: {error}", file=file) from None
+    except BROKEN_FILE as error:
+        raise DataError(f"not a matrix of scipy.sparse.save_npz: {one_line(error)}", file=file) from None
     return sp.csr_matrix(finite_float32(matrix, file))
 
 
@@ -32,8 +39,8 @@ def read_vectors(file: Path) -> sp.csr_matrix | np.ndarray:
     try:
         with file_errors(file), file.open("rb") as stream:
             dense = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise DataError(f"not an array of numpy.save: {error}", file=file) from None
+    except BROKEN_FILE as error:
+        raise DataError(f"not an array of numpy.save: {one_line(error)}", file=file) from None
     if not isinstance(dense, np.ndarray) or dense.ndim != 2 or dense.dtype.kind not in "fiub":
         raise DataError("not a two-dimensional array of numbers", file=file)
     return finite_float32(dense, file)

@@ -15,7 +15,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from elias.dataset.lines import numbered_lines
+from elias.dataset.lines import numbered_lines, one_line
 from elias.dataset.log import Log
 from elias.errors import DataError, did_you_mean
 
@@ -47,7 +47,7 @@ def load_settings(file: Path, log: Log) -> DatasetSettings:
     try:
         found = tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError as error:
-        raise DataError(f"not TOML: {error}", file=file) from None
+        raise DataError(f"not TOML: {one_line(error)}", file=file) from None
     known = {field.name: field.default for field in fields(DatasetSettings)}
     good: dict[str, object] = {}
     for key, value in found.items():

@@ -25,6 +25,7 @@ from elias.errors import DataError
 _PAIRS = re.compile(r"\s*(?:\d+:[^\s:]+(?:\s+|$))*")
 _LABELS = re.compile(r"\d+(?:,\d+)*")
 FIRST_ROW_LINE = 2
+LARGEST_NUMBER = 2**31 - 1
 
 
 class _SparseRows:
@@ -124,6 +125,8 @@ def _header(lines: Iterator[tuple[int, str]], file: Path, count: int) -> list[in
         names = "rows, features and labels" if count == 3 else "rows and columns"
         message = f"{text[:60]!r} is not a header; the first line gives the numbers of {names}"
         raise DataError(message, file=file, line=1)
+    if max(header) > LARGEST_NUMBER:
+        raise DataError(f"{max(header):,} is more than the {LARGEST_NUMBER:,} allowed", file=file, line=1)
     return header
 
 

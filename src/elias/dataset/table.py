@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from elias.dataset.lines import file_errors, numbered_lines
+from elias.dataset.lines import file_errors, numbered_lines, one_line
 from elias.dataset.log import BLANK_LINE, Log, place
 from elias.dataset.records import Record, RecordParser
 from elias.errors import DataError, MissingExtraError
@@ -55,7 +55,7 @@ def _cells(file: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             remedy = 'a quote inside a quoted cell is written twice: ""'
-            raise DataError(f"not a table: {error}; {remedy}", file=file, line=start) from None
+            raise DataError(f"not a table: {one_line(error)}; {remedy}", file=file, line=start) from None
         yield start, cells
 
 
@@ -66,11 +66,11 @@ def read_parquet(file: Path, parser: RecordParser, log: Log) -> Iterator[Record]
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtraError(f"{file.name}: reading parquet", "parquet") from None
+    number = 0
     try:
         with file_errors(file), pq.ParquetFile(file) as table:
             if table.metadata.num_rows == 0:
                 raise DataError("no rows", file=file)
-            number = 0
             for batch in table.iter_batches(batch_size=PARQUET_BATCH):
                 for row in batch.to_pylist():
                     number += 1
@@ -80,6 +80,8 @@ def read_parquet(file: Path, parser: RecordParser, log: Log) -> Iterator[Record]
                         log.defect(error)
                         continue
                     yield record
+    except UnicodeDecodeError as error:
+        raise DataError(f"a text is not UTF-8: {one_line(error)}", file=file, line=number + 1) from None
     except pa.ArrowException as error:
-        raise DataError(f"not a parquet file that can be read: {error}", file=file) from None
+        raise DataError(f"not a parquet file that can be read: {one_line(error)}", file=file) from None
     parser.finish()

@@ -15,6 +15,7 @@ from elias.dataset.lines import numbered_lines
 from elias.dataset.log import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, Log, place
 from elias.errors import DataError
 
+MOST_LABELS = 50_000_000  # some 5 GB of names
 _NOT_IN_IDS = re.compile("[\t\n\r\0\ud800-\udfff]")
 
 
@@ -43,6 +44,8 @@ class Vocabulary:
 
     def list_numbers(self, count: int, texts: Iterable[str] | None = None) -> None:
         """The vocabulary of a layout that only numbers its labels: "0", "1", ..."""
+        if count > MOST_LABELS:
+            raise DataError(f"{count:,} labels; at most {MOST_LABELS:,} can be numbered, is the file damaged?")
         for number, text in zip(range(count), texts if texts is not None else [""] * count, strict=True):
             self.add(str(number), text)
         self.listed = count

@@ -9,6 +9,8 @@ The same class serves sparse vectors of the user's own in place of tf-idf.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..persistence import read_json, read_tensors, write_json, write_tensors
 from ..tables import RowTable
 from .head import Head
-from .protocol import Learning
+from .protocol import Inputs, Learning, silent
 
 SVD_ROWS = 200_000  # more rows than this are sampled for the SVD
 
@@ -37,6 +40,31 @@ class BagEncoder:
 
     def tables(self) -> dict[str, RowTable]:
         return {"words": self.words}
+
+    def prepare(
+        self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
+    ) -> sp.csr_matrix:
+        assert inputs.bow is not None
+        return inputs.bow
+
+    def to(self, device: torch.device) -> None:
+        self.head.to(device)
+        self.words.values = self.words.values.to(device)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options()})
+        words = {"words": self.words.values.cpu().numpy()}
+        write_tensors(folder / "encoder.safetensors", words | self.head.arrays())
+
+    @classmethod
+    def load(cls, folder: Path, *, threads: int = 1) -> BagEncoder:
+        about: dict[str, Any] = read_json(folder / "encoder.json")
+        arrays, _ = read_tensors(folder / "encoder.safetensors")
+        words = torch.from_numpy(arrays.pop("words"))
+        encoder = cls(words, radius=about["radius"], dropout=about["dropout"], threads=threads)
+        encoder.head.take_arrays(arrays)
+        return encoder
 
     def encode(self, prepared: sp.csr_matrix, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
         words, weights, offsets = take_rows(prepared, rows)

@@ -7,6 +7,7 @@ An input without words has h = 0; its u = 0 stays 0, so it has no opinion and bi
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,3 +30,15 @@ class Head(nn.Module):
         if learning is None:
             return phi_BD
         return learning.noise.dropout(phi_BD, learning.rows_B, self.dropout)
+
+    def options(self) -> dict[str, float]:
+        return {"radius": self.radius, "dropout": self.dropout}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Parameters by name, for a file."""
+        return {f"head.{name}": tensor.detach().cpu().numpy() for name, tensor in self.named_parameters()}
+
+    def take_arrays(self, arrays: dict[str, np.ndarray]) -> None:
+        """Parameters back from a file."""
+        own = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
+        self.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})

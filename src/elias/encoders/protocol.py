@@ -1,22 +1,36 @@
 """What the rest of ELIAS knows about an encoder phi: x -> R^d.
 
-An encoder prepares inputs once (texts become arrays that can be memory-mapped) and then encodes batches of
+An encoder prepares inputs once (they become arrays that can be memory-mapped) and then encodes batches of
 prepared rows. Its small parameters are ordinary torch parameters; a large one is a `RowTable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from ..noise import Noise
 from ..tables import RowTable, Tape
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a user gave: texts with their tf-idf rows, or vectors (sparse ones stand in the place of tf-idf)."""
+
+    texts: Sequence[str] | None = None
+    bow: sp.csr_matrix | None = None
+    vectors: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        given = self.texts if self.texts is not None else self.vectors
+        return len(given) if given is not None else int(self.bow.shape[0]) if self.bow is not None else 0
 
 
 @dataclass
@@ -28,14 +42,20 @@ class Learning:
     rows_B: Tensor  # numbers of the training rows, which key the noise
 
 
+def silent(done: int, total: int) -> None:
+    """A progress callback that says nothing."""
+
+
 class Encoder(Protocol):
     """phi. `kind` is its name in settings and files, `dim` is d."""
 
     kind: str
     dim: int
 
-    def prepare(self, inputs: Sequence[str] | Any, folder: Path | None = None) -> Any:
-        """Inputs (texts, or a matrix) as arrays that `encode` takes rows of; kept in `folder` if it is given."""
+    def prepare(
+        self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
+    ) -> Any:
+        """Inputs as arrays that `encode` takes rows of; large ones are written to `folder` and memory-mapped."""
         ...
 
     def encode(self, prepared: Any, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
@@ -50,6 +70,10 @@ class Encoder(Protocol):
         """The parameters that are learned by row."""
         ...
 
+    def to(self, device: torch.device) -> None:
+        """Move every parameter."""
+        ...
+
     def save(self, folder: Path) -> None:
-        """Everything `load` needs, as safetensors and JSON."""
+        """encoder.json and encoder.safetensors: everything the class's `load(folder)` needs."""
         ...

@@ -36,3 +36,25 @@ def step_rows(
             m[d] = b1 * m[d] + (one - b1) * g
             v[d] = b2 * v[d] + (one - b2) * g * g
             value[d] = keep * value[d] - size * m[d] / (np.sqrt(v[d]) * root + eps)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def step_rows_shared(
+    start, stop, rows, grads, values, second, steps, decayed, decay_sum, rate, beta2, epsilon
+):  # type: ignore[no-untyped-def]
+    """One second moment a row, no first moment: the cheapest adaptive step."""
+    dim = values.shape[1]
+    for i in range(start, stop):
+        row = rows[i]
+        steps[row] += 1
+        keep = np.float32(math.exp(decay_sum - decayed[row]))
+        decayed[row] = decay_sum
+        value, grad = values[row], grads[i]
+        square = np.float32(0.0)
+        for d in range(dim):
+            square += grad[d] * grad[d]
+        second[row, 0] = beta2 * second[row, 0] + (1.0 - beta2) * square / dim
+        root = math.sqrt(second[row, 0] / (1.0 - beta2 ** steps[row]))
+        size = np.float32(rate / (root + epsilon))
+        for d in range(dim):
+            value[d] = keep * value[d] - size * grad[d]

@@ -1,0 +1,32 @@
+"""Encoders phi: bag (tf-idf weighted word embeddings), dense (the user's vectors), transformer.
+
+`load_encoder(folder)` opens whatever was saved there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import ModelError
+from ..persistence import read_json
+from .protocol import Encoder, Inputs, Learning
+
+__all__ = ["Encoder", "Inputs", "Learning", "load_encoder"]
+
+
+def load_encoder(folder: Path, *, threads: int = 1) -> Encoder:
+    """The encoder saved in `folder`, whichever kind it is."""
+    kind = read_json(folder / "encoder.json").get("kind")
+    if kind == "bag":
+        from .bag import BagEncoder
+
+        return BagEncoder.load(folder, threads=threads)
+    if kind == "dense":
+        from .dense import DenseEncoder
+
+        return DenseEncoder.load(folder, threads=threads)
+    if kind == "transformer":
+        from .transformer import TransformerEncoder
+
+        return TransformerEncoder.load(folder, threads=threads)
+    raise ModelError(f'{folder / "encoder.json"}: kind "{kind}" is not known to this version of elias')

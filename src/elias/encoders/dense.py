@@ -1,0 +1,60 @@
+"""`vectors`, dense: the user's own vectors (or a frozen transformer's), through the head.
+
+    h = x,     phi = head(x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..persistence import read_json, read_tensors, write_json, write_tensors
+from ..tables import RowTable
+from .head import Head
+from .protocol import Inputs, Learning, silent
+
+
+class DenseEncoder:
+    kind = "dense"
+
+    def __init__(self, dim: int, *, radius: float, dropout: float) -> None:
+        self.dim = dim
+        self.head = Head(dim, radius=radius, dropout=dropout)
+
+    def prepare(
+        self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
+    ) -> np.ndarray:
+        assert inputs.vectors is not None
+        return inputs.vectors
+
+    def encode(self, prepared: np.ndarray, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+        device = self.head.residual.weight.device
+        h_BD = torch.from_numpy(np.asarray(prepared[rows], dtype=np.float32)).to(device)
+        phi_BD: Tensor = self.head(h_BD, learning)
+        return phi_BD
+
+    def module(self) -> nn.Module:
+        return self.head
+
+    def tables(self) -> dict[str, RowTable]:
+        return {}
+
+    def to(self, device: torch.device) -> None:
+        self.head.to(device)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options()})
+        write_tensors(folder / "encoder.safetensors", self.head.arrays())
+
+    @classmethod
+    def load(cls, folder: Path, *, threads: int = 1) -> DenseEncoder:
+        about: dict[str, Any] = read_json(folder / "encoder.json")
+        encoder = cls(about["dim"], radius=about["radius"], dropout=about["dropout"])
+        encoder.head.take_arrays(read_tensors(folder / "encoder.safetensors")[0])
+        return encoder
