@@ -238,6 +238,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("1 2 2\nred 0:1\n", 'train.txt:2: "red" is not a list of label numbers such as 3,17'),
         (f"1 2 2\n0 {10**30}:1\n", "train.txt:2: "),
         ("0 2 2\n", "train.txt: no rows"),
+        ("1 99999999999 2\n0 0:1\n", "train.txt:1: 99,999,999,999 is more than the 2,147,483,647 allowed"),
     ],
 )
 def test_sparse_text(tmp_path: Path, body: str, message: str) -> None:
@@ -273,10 +274,19 @@ def test_npz(tmp_path: Path) -> None:
     broken = {"data": np.ones(1), "indices": np.array([7]), "indptr": np.array([0, 1, 1]), "shape": np.array([2, 2])}
     np.savez(labels, format=np.array(b"csr"), **broken)  # type: ignore[arg-type]
     assert problem(tmp_path).startswith("Y.trn.npz: not a matrix of scipy.sparse.save_npz")
+    sp.save_npz(labels, sp.csr_matrix((2, 10**9)))
+    assert "1,000,000,000 labels; at most 50,000,000 can be numbered" in problem(tmp_path)
     sp.save_npz(labels, sp.csr_matrix(np.ones((2, 2))))
     sp.save_npz(features, sp.csr_matrix([[1, 0], [0, np.inf]]))
     assert problem(tmp_path).startswith("X.trn.npz: row 1, column 1: inf is not a finite 32-bit number")
     sp.save_npz(features, sp.csr_matrix(np.ones((2, 2))))
+    features.unlink()
+    dense = tmp_path / "X.trn.npy"
+    dense.write_bytes(b"\x93NUMPY\x01\x00\x02\x00(\n")
+    assert problem(tmp_path).startswith("X.trn.npy: not an array of numpy.save")
+    np.save(dense, np.ones(2))
+    assert problem(tmp_path) == "X.trn.npy: not a two-dimensional array of numbers"
+    np.save(dense, np.ones((2, 2)))
     (tmp_path / "Y.txt").write_text("one\n")
     assert problem(tmp_path) == "Y.txt: 1 lines, the label matrix has 2 columns"
 

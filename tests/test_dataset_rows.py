@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias.dataset import Dataset, LabelSet, TextColumn, rows
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=[]))))
 def test_text_column_gives_back_what_it_was_given(texts: list[str]) -> None:
     column = TextColumn(iter(texts))
@@ -47,6 +48,8 @@ def test_take_keeps_every_column_of_the_rows_together() -> None:
         groups=["x", "y", "x"],
         exclude_own_id=True,
     )
+    assert repr(data) == "Dataset('in memory': train 3 rows, 3 labels; lists of texts in memory)"
+    assert repr(data.train) == "Rows(3 texts, 3 positives, 3 labels)"
     part = data.train.take(np.array([2, 1]))
     assert part.texts is not None
     assert list(part.texts) == ["three", "two"]

@@ -22,7 +22,7 @@ from elias.dataset.rows import Rows
 from elias.dataset.settings import DatasetSettings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Dataset:
     """Rows to learn from and to measure on, with one label set."""
 
@@ -34,6 +34,10 @@ class Dataset:
     settings: DatasetSettings = field(default_factory=DatasetSettings)
     layout: str = "in memory"  # what was recognised, in words
     notes: list[Note] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{split} {len(rows):,}" for split, rows in self.splits.items())
+        return f"Dataset({self.name!r}: {sizes} rows, {len(self.labels):,} labels; {self.layout})"
 
     @property
     def splits(self) -> dict[str, Rows]:

@@ -24,6 +24,9 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        return f"LabelSet({len(self):,} labels{' with texts' if self.has_texts else ''})"
+
     @cached_property
     def number_of(self) -> dict[str, int]:
         return {label_id: number for number, label_id in enumerate(self.ids)}

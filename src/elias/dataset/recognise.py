@@ -14,6 +14,7 @@ from elias.dataset.dataset import Dataset
 from elias.dataset.filters import Pairs, read_id_pairs, read_number_pairs
 from elias.dataset.folder import ROW_SUFFIXES, SPLIT_WORDS, Folder, Recognised
 from elias.dataset.lf_json import load_lf_json
+from elias.dataset.lines import file_errors
 from elias.dataset.log import EnoughDefects, Log
 from elias.dataset.matrices import is_sparse_text, load_matrices, load_sparse_text, read_sparse_text
 from elias.dataset.row_files import load_row_files, read_row_file
@@ -41,10 +42,13 @@ def collect_defects(path: str | os.PathLike[str], limit: int = 20) -> list[DataE
 
 
 def _load(path: Path, log: Log) -> Dataset:
-    if path.is_file():
+    with file_errors(path):
+        is_file, is_folder = path.is_file(), path.is_dir()
+    if is_file:
         return _load_file(path, log)
-    if not path.is_dir():
-        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    if not is_folder:
+        with file_errors(path.parent):
+            siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"no such file or folder{did_you_mean(path.name, siblings)}", file=path)
     folder = Folder(path)
     toml = folder.find("dataset.toml")

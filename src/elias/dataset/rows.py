@@ -49,6 +49,9 @@ class TextColumn(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
+    def __repr__(self) -> str:
+        return f"TextColumn({len(self):,} texts)"
+
     @overload
     def __getitem__(self, row: int) -> str: ...
     @overload
@@ -82,7 +85,7 @@ class TextColumn(Sequence[str]):
         return np.diff(self._ends)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Rows:
     """One split of a dataset. Exactly one of `texts` and `vectors` is given."""
 
@@ -97,6 +100,10 @@ class Rows:
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
+
+    def __repr__(self) -> str:
+        what = "texts" if self.vectors is None else "vectors"
+        return f"Rows({len(self):,} {what}, {self.labels.nnz:,} positives, {self.labels.shape[1]:,} labels)"
 
     def take(self, rows: np.ndarray) -> Rows:
         """The given rows, in the given order."""
