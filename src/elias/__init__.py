@@ -1,0 +1,47 @@
+"""ELIAS: find the right few of a million labels for a text.
+
+    import elias
+    data = elias.load_dataset("datasets/debian-related")
+    model = elias.fit(data, run_dir="runs/debian")
+    model.predict(["pdf viewer for gnome"], k=5).named()
+    model.save("models/debian")
+    elias.load("models/debian")
+
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .config import Settings as Settings
+    from .dataset import Dataset as Dataset
+    from .dataset import load_dataset as load_dataset
+    from .errors import EliasError as EliasError
+    from .pipeline import fit as fit
+    from .predictions import Predictions as Predictions
+    from .predictor import Model as Model
+    from .predictor import load as load
+
+_HOME = {
+    "Dataset": "dataset",
+    "EliasError": "errors",
+    "Model": "predictor",
+    "Predictions": "predictions",
+    "Settings": "config",
+    "fit": "pipeline",
+    "load": "predictor",
+    "load_dataset": "dataset",
+}
+
+__all__ = ["Dataset", "EliasError", "Model", "Predictions", "Settings", "__version__", "fit", "load", "load_dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f'module "elias" has no attribute "{name}"')

@@ -264,3 +264,12 @@ def _problems(section: str, values: Any) -> list[str]:
         elif about["high"] is not None and value > about["high"]:
             found.append(f"{section}.{item.name}={value}: must be at most {about['high']}")
     return found
+
+
+T = typing.TypeVar("T")
+
+
+def known(value: T | None) -> T:
+    """A setting that `resolve` has filled in."""
+    assert value is not None, "this setting has not been resolved"
+    return value

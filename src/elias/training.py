@@ -19,7 +19,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .config import StageSettings
+from .config import StageSettings, known
 from .encoders.protocol import Learning
 from .finder import Finder
 from .metrics import evaluate
@@ -138,21 +138,28 @@ class Trainer:
         self.network, self.train, self.validation, self.settings = network, train, validation, settings
         self.stage, self.seed = stage, seed
         self.keep_best, self.after_step, self.after_epoch = keep_best, after_step, after_epoch
+        self.epochs, self.batch_size = known(settings.epochs), known(settings.batch_size)
+        self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1])
         self.optimiser = Optimiser(network, settings)
         self.mean = RunningMean()
         self.at = Position()
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.train) // self.settings.batch_size)
+        return -(-len(self.train) // self.batch_size)
 
     @property
     def total_steps(self) -> int:
-        return self.steps_per_epoch * self.settings.epochs
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def between_steps(self) -> bool:
+        """No gradient is waiting for the next batches."""
+        return not self.optimiser.waiting
 
     def run(self) -> None:
         """From wherever `self.at` stands to the end of the stage."""
-        while self.at.epoch < self.settings.epochs:
+        while self.at.epoch < self.epochs:
             self._epoch()
             self._close_epoch()
 
@@ -162,8 +169,7 @@ class Trainer:
         noise = Noise.of(self.seed, self.stage, self.at.epoch)
         while self.at.step < self.steps_per_epoch:
             started = time.perf_counter()
-            size = self.settings.batch_size
-            rows = order[self.at.step * size : (self.at.step + 1) * size]
+            rows = order[self.at.step * self.batch_size : (self.at.step + 1) * self.batch_size]
             self.at.loss_sum += self._step(rows, parents, noise)
             self.at.step += 1
             done = self.at.epoch * self.steps_per_epoch + self.at.step
@@ -187,7 +193,7 @@ class Trainer:
     def _close_epoch(self) -> None:
         at = self.at
         record: dict[str, Any] = {"stage": self.stage, "epoch": at.epoch + 1, "loss": at.loss_sum / self.steps_per_epoch}
-        last = at.epoch + 1 == self.settings.epochs
+        last = at.epoch + 1 == self.epochs
         if len(self.validation) and (last or (at.epoch + 1) % self.settings.evaluate_every == 0):
             settle(self.network)
             record["validation"] = self._consider(is_mean=False)
@@ -208,7 +214,7 @@ class Trainer:
         found = Finder(self.network).find_all(
             self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
-        values = evaluate(found.labels, self.validation.labels, label_counts=np.zeros(0), n_train=0).values
+        values = evaluate(found.labels, self.validation.labels, label_counts=self.label_counts, n_train=len(self.train)).values
         if values[CHOICE] > self.at.best:
             self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
             self.keep_best(self.network)

@@ -1,0 +1,101 @@
+"""A network on disk: encoder/, clusters.safetensors, index.safetensors (CSR), classifiers.safetensors, network.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .encoders import Encoder, load_encoder
+from .errors import ModelError
+from .index import LabelIndex
+from .model import Network, SearchSettings
+from .persistence import read_json, read_tensors, write_json, write_tensors, written_beside
+from .tables import RowTable
+
+
+def save_network(network: Network, folder: Path) -> None:
+    """Write everything `load_network` needs; the folder appears whole or not at all."""
+    with written_beside(folder) as part:
+        part.mkdir()
+        write_network(network, part)
+
+
+def write_network(network: Network, folder: Path) -> None:
+    """The files themselves, into a folder that exists."""
+    network.encoder.save(folder / "encoder")
+    write_tensors(
+        folder / "clusters.safetensors",
+        {name: p.detach().cpu().numpy() for name, p in network.clusters.named_parameters()},
+    )
+    save_index(network.learned_index(), folder / "index.safetensors")
+    write_tensors(
+        folder / "classifiers.safetensors",
+        {
+            "weights": network.classifier_weights.values.cpu().numpy(),
+            "biases": network.classifier_biases.values.cpu().numpy(),
+        },
+    )
+    write_json(folder / "network.json", {"search": asdict(network.settings)})
+
+
+def load_network(folder: Path, *, device: torch.device, threads: int) -> Network:
+    """The network saved in a folder, memory-mapped on a CPU."""
+    clusters, _ = read_tensors(folder / "clusters.safetensors")
+    classifiers, _ = read_tensors(folder / "classifiers.safetensors")
+    index = load_index(folder / "index.safetensors")
+    search = read_json(folder / "network.json")["search"]
+    weights, biases = (_wanted(classifiers, name, folder / "classifiers.safetensors") for name in ("weights", "biases"))
+    if len(weights) != index.n_labels or len(biases) != index.n_labels:
+        raise ModelError(
+            f"{folder / 'classifiers.safetensors'}: {len(weights)} classifiers, but index.safetensors knows "
+            f"{index.n_labels} labels; these files do not belong together"
+        )
+    encoder: Encoder = load_encoder(folder / "encoder", threads=threads)
+    encoder.to(device)
+    return Network(
+        encoder,
+        _linear(_wanted(clusters, "weight", folder), _wanted(clusters, "bias", folder)).to(device),
+        index,
+        RowTable(torch.from_numpy(weights).to(device), threads=threads),
+        RowTable(torch.from_numpy(biases).to(device), threads=threads),
+        SearchSettings(**search),
+        threads=threads,
+    )
+
+
+def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer.weight = nn.Parameter(torch.from_numpy(weight))
+    layer.bias = nn.Parameter(torch.from_numpy(bias))
+    return layer
+
+
+def _wanted(arrays: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
+    if name not in arrays:
+        raise ModelError(f'{path}: has no "{name}"; this is not a file of elias')
+    return arrays[name]
+
+
+def save_index(index: LabelIndex, path: Path) -> None:
+    arrays: dict[str, np.ndarray] = {"indptr": index.indptr, "labels": index.labels}
+    if index.logits is not None:
+        arrays["logits"] = index.logits
+    write_tensors(path, arrays, {"beta": repr(index.beta), "n_labels": str(index.n_labels)})
+
+
+def load_index(path: Path) -> LabelIndex:
+    arrays, about = read_tensors(path)
+    try:
+        details: dict[str, Any] = {"beta": float(about["beta"]), "n_labels": int(about["n_labels"])}
+    except (KeyError, ValueError):
+        raise ModelError(f"{path}: its header lacks beta or n_labels; this is not an index of elias") from None
+    indptr, labels = _wanted(arrays, "indptr", path), _wanted(arrays, "labels", path)
+    ok = len(indptr) >= 1 and indptr[0] == 0 and indptr[-1] == len(labels) and bool(np.all(np.diff(indptr) >= 0))
+    if not ok or (len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < details["n_labels"]):
+        raise ModelError(f"{path}: edges point outside the index; the file is damaged, restore it from a copy")
+    return LabelIndex(indptr=indptr, labels=labels, logits=arrays.get("logits"), **details)

@@ -1,0 +1,290 @@
+"""Fit a model: the straight line from a dataset to a saved model.
+
+    split, tf-idf -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2 -> model
+
+Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .adjacency import learnable_index, matching
+from .clustering import balanced_clusters
+from .config import Settings, StageSettings, known, resolve
+from .dataset import Dataset
+from .devices import pick_device, pick_threads
+from .encoders import load_encoder
+from .errors import RunError
+from .features import label_centroids, psi
+from .finder import Finder
+from .index import LabelIndex
+from .model import Network
+from .network_files import load_index, load_network, save_index
+from .persistence import read_json, read_tensors, remove, write_json, write_tensors, written_beside
+from .predictor import Model, load
+from .preparation import Prepared, open_preparation, size_of, training_counts, write_preparation
+from .progress import SILENT, Progress
+from .randomness import generator
+from .runs import Run
+from .stages import new_network, train_stage
+from .start import ENCODE_BATCH
+
+TYPICAL_WORDS = 8
+
+
+def fit(
+    data: Dataset,
+    *,
+    settings: Settings | None = None,
+    run_dir: str | Path | None = None,
+    progress: Progress = SILENT,
+    force: bool = False,
+) -> Model:
+    """Train a model in `run_dir` (a temporary folder if None). Called again after a kill, it goes on."""
+    if run_dir is None:
+        with tempfile.TemporaryDirectory(prefix="elias-") as folder:
+            return fit(data, settings=settings, run_dir=folder, progress=progress)  # its maps outlive the folder
+    with Run(Path(run_dir), progress) as run:
+        return load(_fit(data, settings or Settings(), run, progress, force))
+
+
+def fit_to(
+    data: Dataset, output: str | Path, *, settings: Settings | None = None, progress: Progress = SILENT, force: bool = False
+) -> Path:
+    """Train in OUTPUT.run/ and put the finished model at OUTPUT. An existing OUTPUT is refused without `force`."""
+    output = Path(output)
+    if output.exists() and not force:
+        raise RunError(f"{output} exists; choose another -o, or pass --force to replace it")
+    run_dir = output.with_name(output.name + ".run")
+    with Run(run_dir, progress) as run:
+        finished = _fit(data, settings or Settings(), run, progress, force)
+        with written_beside(output) as part:
+            shutil.copytree(finished, part, copy_function=link_or_copy)
+            remove(part / "done.json")
+            remove(part / "begun.json")
+    return output
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """A hard link where the file system allows one: finished files are never written to again."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _fit(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> Path:
+    settings = given.updated({"run.threads": pick_threads(given.run.threads)})
+    settings = run.freeze(given, resolve(settings, size_of(data)), data.fingerprint(), restart=force)
+    pick_threads(settings.run.threads)
+    device = pick_device(settings.run.device)
+    progress.say(describe(settings, data))
+    steps = _Steps(data, settings, run, progress, device)
+    return steps.model()
+
+
+class _Steps:
+    """The steps of a run; each method is one arrow of the line and returns what the next one needs."""
+
+    def __init__(self, data: Dataset, settings: Settings, run: Run, progress: Progress, device: torch.device) -> None:
+        self.data, self.settings, self.run, self.progress, self.device = data, settings, run, progress, device
+        self.threads = known(settings.run.threads)
+
+    def model(self) -> Path:
+        prepared = self._prepared()
+        clusters = self._clusters("20-clusters", prepared)
+        if self.settings.clustering.again_after:
+            clusters = self._clusters_again(prepared, clusters)
+        stage1 = self._stage1("30-stage1", prepared, clusters, self.settings.stage1)
+        finished = stage1
+        if self.settings.stage2.epochs:
+            edges = self._edges(prepared, clusters, stage1)
+            finished = self._stage2(prepared, clusters, stage1, edges)
+        return self._model(prepared, clusters, finished)
+
+    def _prepared(self) -> Prepared:
+        s = self.settings
+        depends = {"features": vars(s.features), "encoder": vars(s.encoder), "seed": s.run.seed, "threads": s.run.threads}
+        build = lambda folder: write_preparation(self.data, s, folder, self.progress)  # noqa: E731
+        folder = self.run.step("10-features", depends, build)
+        return open_preparation(self.data, s, folder, self.progress)
+
+    def _clusters(self, name: str, prepared: Prepared, network: Network | None = None) -> Path:
+        """Balanced clusters of label centroids, on tf-idf or, given a network, on [tf-idf, phi]."""
+
+        def build(folder: Path) -> None:
+            features = prepared.bow if network is None else psi(prepared.bow, _phi(network, prepared))
+            centroids = label_centroids(features, prepared.train.labels)
+            clusters = balanced_clusters(
+                centroids,
+                known(self.settings.clustering.clusters),
+                seed=self.settings.run.seed,
+                members=np.bincount(prepared.train.labels.indices, minlength=len(self.data.labels)) > 0,
+                iterations=self.settings.clustering.iterations,
+                threads=self.threads,
+            )
+            write_tensors(folder / "clusters.safetensors", {"cluster_of_label": clusters})
+            write_json(folder / "words.json", typical_words(prepared, clusters, known(self.settings.clustering.clusters)))
+
+        return self.run.step(name, vars(self.settings.clustering), build)
+
+    def _clusters_again(self, prepared: Prepared, clusters: Path) -> Path:
+        """A short first stage only to cluster once more on [tf-idf, phi]; nothing else of it is kept."""
+        short = self.settings.updated({"stage1.epochs": self.settings.clustering.again_after}).stage1
+        first = self._stage1("22-first-stage", prepared, clusters, short)
+        return self._clusters("24-clusters", prepared, self._network(first))
+
+    def _stage1(self, name: str, prepared: Prepared, clusters: Path, stage: StageSettings) -> Path:
+        cluster_of_label = read_clusters(clusters)
+        index = LabelIndex.from_clusters(cluster_of_label, known(self.settings.clustering.clusters))
+
+        def make() -> Network:
+            encoder = load_encoder(prepared.encoder_folder, threads=self.threads)
+            encoder.to(self.device)
+            return new_network(encoder, index, prepared.train, cluster_of_label, self.settings, stage, name=name, device=self.device)
+
+        return self._stage(name, prepared, make, stage)
+
+    def _edges(self, prepared: Prepared, clusters: Path, stage1: Path) -> Path:
+        s = self.settings
+
+        def build(folder: Path) -> None:
+            counts = matching(Finder(self._network(stage1)), prepared.train.prepared, prepared.train.labels)
+            found = learnable_index(
+                counts,
+                read_clusters(clusters),
+                kappa=known(s.index.kappa),
+                beta=known(s.index.beta),
+                logits=s.index.logits,
+                rng=generator(s.run.seed, "adjacency"),
+            )
+            save_index(found.index, folder / "index.safetensors")
+            rescues = {"by_matching": found.rescued_by_matching, "by_cluster": found.rescued_by_cluster}
+            self.run.log({"edges": found.index.n_edges, "rescued_labels": rescues})
+            write_json(folder / "rescues.json", rescues)
+
+        folder = self.run.step("40-adjacency", vars(s.index), build)
+        rescues = read_json(folder / "rescues.json")
+        self.progress.say(f"  rescued labels: {rescues['by_matching']} by matching, {rescues['by_cluster']} by cluster")
+        return folder
+
+    def _stage2(self, prepared: Prepared, clusters: Path, stage1: Path, edges: Path) -> Path:
+        stage = self.settings.stage2
+
+        def make() -> Network:
+            previous = self._network(stage1)
+            index = load_index(edges / "index.safetensors")
+            return new_network(
+                previous.encoder, index, prepared.train, read_clusters(clusters), self.settings, stage,
+                name="50-stage2", device=self.device, previous=previous,
+            )  # fmt: skip
+
+        return self._stage("50-stage2", prepared, make, stage)
+
+    def _stage(self, name: str, prepared: Prepared, make: Any, stage: StageSettings) -> Path:
+        def build(folder: Path) -> None:
+            train_stage(
+                make, prepared.train, prepared.validation, self.settings, stage,
+                name=name, folder=folder, progress=self.progress, log=self.run.log,
+            )  # fmt: skip
+
+        depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
+        return self.run.step(name, depends, build)
+
+    def _network(self, stage: Path) -> Network:
+        return load_network(stage / "network", device=self.device, threads=self.threads)
+
+    def _model(self, prepared: Prepared, clusters: Path, stage: Path) -> Path:
+        """Everything a user needs, in one folder."""
+
+        def build(folder: Path) -> None:
+            shutil.copytree(stage / "network", folder, copy_function=link_or_copy, dirs_exist_ok=True)
+            counts, n_train = training_counts(self.data)
+            Model(
+                network=self._network(stage),
+                labels=self.data.labels,
+                label_counts=counts,
+                stage1_clusters=read_clusters(clusters),
+                cluster_words=read_json(clusters / "words.json")["words"],
+                vectorizer=prepared.vectorizer,
+                n_train=n_train,
+                about=about(self.data, self.settings, prepared, self.run.folder / "log.jsonl"),
+            ).write_around(folder)
+
+        return self.run.step("90-model", {"data": self.data.name}, build)
+
+
+def read_clusters(folder: Path) -> np.ndarray:
+    return read_tensors(folder / "clusters.safetensors")[0]["cluster_of_label"]
+
+
+@torch.no_grad()
+def _phi(network: Network, prepared: Prepared) -> np.ndarray:
+    """phi of every training row."""
+    rows = np.arange(len(prepared.train))
+    batches = np.array_split(rows, max(1, len(rows) // ENCODE_BATCH))
+    return np.concatenate([network.encoder.encode(prepared.train.prepared, batch).cpu().numpy() for batch in batches])
+
+
+def typical_words(prepared: Prepared, clusters: np.ndarray, n_clusters: int) -> dict[str, list[list[str]]]:
+    """The words with the largest tf-idf weight over each cluster's labels; nothing for vectors."""
+    if prepared.vectorizer is None:
+        return {"words": [[] for _ in range(n_clusters)]}
+    centroids = label_centroids(prepared.bow, prepared.train.labels)
+    words = prepared.vectorizer.words.words
+    found = []
+    for members in np.split(np.argsort(clusters, kind="stable"), np.searchsorted(np.sort(clusters), np.arange(n_clusters)))[1:]:
+        total = np.asarray(centroids[members].sum(axis=0)).ravel()
+        best = np.argsort(-total, kind="stable")[:TYPICAL_WORDS]
+        found.append([words[word] for word in best if total[word] > 0])
+    return {"words": found}
+
+
+def about(data: Dataset, settings: Settings, prepared: Prepared, log: Path) -> dict[str, Any]:
+    """What config.json says besides versions."""
+    features = None if prepared.vectorizer is not None else int(prepared.bow.shape[1])
+    return {
+        "settings": settings.as_dict(),
+        "dataset": {
+            "name": data.name,
+            "exclude_own_id": data.settings.exclude_own_id,
+            "propensity_a": data.settings.propensity_a,
+            "propensity_b": data.settings.propensity_b,
+            "features": features,
+        },
+        "validation": _last_validation(log),
+    }
+
+
+def _last_validation(log: Path) -> dict[str, Any]:
+    """The best validation metrics of the run, from its log."""
+    import json
+
+    best: dict[str, Any] = {}
+    for line in log.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        for kind in ("validation", "validation_mean"):
+            if kind in record and record[kind]["nDCG@5"] >= best.get("nDCG@5", -1.0):
+                best = {**record[kind], "stage": record["stage"], "epoch": record["epoch"], "weights": kind}
+    return best
+
+
+def describe(settings: Settings, data: Dataset) -> str:
+    """The chosen settings, in a few lines, before training starts."""
+    s, size = settings, size_of(data)
+    return (
+        f"{data.name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs\n"
+        f"  encoder {s.encoder.kind}, d={s.encoder.dim}; C={s.clustering.clusters} clusters, kappa={s.index.kappa} edges each, "
+        f"beta={s.index.beta:.0f}, alpha={s.index.alpha:g}; beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}\n"
+        f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
+        f"{s.split.validation_rows} rows held out for validation; seed {s.run.seed}, {s.run.threads} threads"
+    )

@@ -1,0 +1,163 @@
+"""One stage of training, from its start to the best weights on disk.
+
+Stage 1 and stage 2 differ only in what they are given: an index, and the weights to start from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from .checkpoint import restore_checkpoint, save_checkpoint
+from .config import Settings, StageSettings, known
+from .encoders import Encoder
+from .index import LabelIndex
+from .model import Network, SearchSettings
+from .network_files import save_network
+from .persistence import remove
+from .progress import Progress
+from .randomness import generator
+from .start import cluster_sums, label_sums, random_classifiers, unit_rows
+from .tables import RowTable
+from .training import CHOICE, Trainer, TrainingRows
+
+WRITE_SHARE = 0.1  # at most this share of the time goes into writing checkpoints
+
+
+def new_network(
+    encoder: Encoder,
+    index: LabelIndex,
+    train: TrainingRows,
+    cluster_of_label: np.ndarray,
+    settings: Settings,
+    stage: StageSettings,
+    *,
+    name: str,
+    device: torch.device,
+    previous: Network | None = None,
+) -> Network:
+    """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
+    threads = known(settings.run.threads)
+    sums_LD = label_sums(encoder, train.prepared, train.labels)
+    radius = settings.encoder.radius
+    if previous is not None:
+        clusters = previous.clusters
+    else:
+        clusters = nn.Linear(encoder.dim, index.n_clusters)
+        sums_CD = cluster_sums(sums_LD, cluster_of_label, index.n_clusters)
+        clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(stage.gain / radius))
+        nn.init.zeros_(clusters.bias)
+    if previous is not None and stage.classifiers == "carried":
+        weights, biases = previous.classifier_weights.values, previous.classifier_biases.values
+    elif stage.classifiers == "random":
+        rng = generator(settings.run.seed, name, "classifiers")
+        weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, encoder.dim, rng))
+        biases = biases[:, None]
+    else:
+        weights = torch.from_numpy(unit_rows(sums_LD) * np.float32(stage.gain / radius))
+        biases = torch.full((index.n_labels, 1), -stage.gain / 2)
+    return Network(
+        encoder,
+        clusters.to(device),
+        index,
+        RowTable(weights.clone().to(device), threads=threads),
+        RowTable(biases.clone().to(device), threads=threads),
+        SearchSettings(
+            alpha=settings.index.alpha,
+            beam_size=settings.index.beam_size,
+            shortlist_size=known(settings.index.shortlist_size),
+            parent_slots=settings.index.parent_slots,
+        ),
+        threads=threads,
+    )
+
+
+def train_stage(
+    make_network: Callable[[], Network],
+    train: TrainingRows,
+    validation: TrainingRows,
+    settings: Settings,
+    stage: StageSettings,
+    *,
+    name: str,
+    folder: Path,
+    progress: Progress,
+    log: Callable[[dict[str, Any]], None],
+) -> None:
+    """Train in `folder` (checkpoint.safetensors while it lasts) and leave the best weights in `folder/network`."""
+    network, path = make_network(), folder / "checkpoint.safetensors"
+    saver = _Saver(path, settings.run.checkpoint_seconds)
+    live = _Live(name, stage, progress)
+
+    def after_step(trainer: Trainer) -> None:
+        live.step(trainer)
+        saver.step(trainer)
+
+    def after_epoch(record: dict[str, Any]) -> None:
+        live.epoch(record)
+        log(record)
+
+    trainer = Trainer(
+        network, train, validation, stage, stage=name, seed=settings.run.seed,
+        keep_best=lambda network: save_network(network, folder / "network"),
+        after_step=after_step, after_epoch=after_epoch,
+    )  # fmt: skip
+    if path.exists():
+        restore_checkpoint(trainer, path)
+        progress.say(f"  {name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
+    try:
+        trainer.run()
+    except KeyboardInterrupt:
+        saver.save(trainer)
+        raise
+    remove(path)
+
+
+class _Saver:
+    """Writes a checkpoint every so many seconds, less often when writing is slow."""
+
+    def __init__(self, path: Path, interval: float) -> None:
+        self.path, self.interval, self.last = path, interval, time.monotonic()
+
+    def step(self, trainer: Trainer) -> None:
+        if time.monotonic() - self.last >= self.interval and trainer.between_steps:
+            self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        if not trainer.between_steps:
+            return
+        started = time.monotonic()
+        save_checkpoint(trainer, self.path)
+        self.last = time.monotonic()
+        self.interval = max(self.interval, (self.last - started) / WRITE_SHARE)
+
+
+class _Live:
+    """Feeds the live line: loss, last validation, time left."""
+
+    def __init__(self, name: str, stage: StageSettings, progress: Progress) -> None:
+        self.name, self.epochs, self.progress, self.checked = name, known(stage.epochs), progress, ""
+
+    def step(self, trainer: Trainer) -> None:
+        at = trainer.at
+        done = at.epoch * trainer.steps_per_epoch + at.step
+        info = f"epoch {at.epoch + 1}/{self.epochs}  loss {at.loss_sum / max(1, at.step):.4f}  {self.checked}"
+        self.progress.update(self.name, done, trainer.total_steps, at.seconds, info)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        scores = [record[kind][CHOICE] for kind in ("validation", "validation_mean") if kind in record]
+        if scores:
+            self.checked = f"{CHOICE} {max(scores):.2f}"
+
+
+def empty_rows(prepared: Any, n_labels: int) -> TrainingRows:
+    """No validation rows at all."""
+    nothing = sp.csr_matrix((0, n_labels), dtype=np.float32)
+    return TrainingRows(prepared, nothing, nothing, np.empty(0, dtype=np.float32))
