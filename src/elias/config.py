@@ -97,6 +97,7 @@ class StageSettings:
     gain: float = setting(10.0, "largest logit that a centroid start can give", low=0.0)
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
+    optimiser: str = setting("rowwise", "of word embeddings and classifiers: adamw, or one step size a row", choices=("rowwise", "adamw"))
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
     accumulate: int = setting(1, "batches whose gradients the tables take in one step", letter="k", low=1)
     average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0.0, high=1.0)

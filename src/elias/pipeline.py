@@ -31,10 +31,11 @@ from .model import Network
 from .network_files import load_index, load_network, save_index
 from .persistence import read_json, read_tensors, remove, write_json, write_tensors, written_beside
 from .predictor import Model, load
-from .preparation import Prepared, open_preparation, size_of, training_counts, write_preparation
+from .preparation import Prepared, open_preparation, write_preparation
 from .progress import SILENT, Progress
 from .randomness import generator
 from .runs import Run
+from .sizes import size_of, training_counts
 from .stages import new_network, train_stage
 from .start import ENCODE_BATCH
 

@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from .config import DataSize, EncoderSettings, Settings, known
+from .config import EncoderSettings, Settings, known
 from .dataset import Dataset, Rows
-from .dataset.rows import KIND_TEXT
 from .encoders import Encoder, Inputs, load_encoder
 from .encoders.bag import BagEncoder, svd_embeddings
 from .encoders.dense import DenseEncoder
@@ -35,24 +34,6 @@ class Prepared:
     bow: sp.csr_matrix | np.ndarray  # what labels are clustered on: tf-idf rows, or the user's own vectors
     vectorizer: TfIdf | None
     encoder_folder: Path
-
-
-def size_of(data: Dataset) -> DataSize:
-    """The numbers that settings follow from."""
-    labels = data.train.labels
-    return DataSize(
-        rows=len(data.train),
-        labels=int(np.count_nonzero(np.bincount(labels.indices, minlength=labels.shape[1]))),
-        pairs=int(labels.nnz),
-        has_texts=data.train.texts is not None,
-    )
-
-
-def training_counts(data: Dataset) -> tuple[np.ndarray, int]:
-    """(n_l, N): training rows of each label and in all; rows made of label texts do not count."""
-    rows = np.flatnonzero(data.train.kinds == KIND_TEXT)
-    labels = data.train.labels[rows]
-    return np.bincount(labels.indices, minlength=labels.shape[1]).astype(np.int64), len(rows)
 
 
 def write_preparation(data: Dataset, settings: Settings, folder: Path, progress: Progress) -> None:

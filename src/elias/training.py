@@ -84,7 +84,7 @@ class Optimiser:
         for name, table in network.tables().items():
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
-            table.optimiser = AdamW(decay=decay, epsilon=settings.epsilon)
+            table.optimiser = AdamW(decay=decay, epsilon=settings.epsilon, shared=settings.optimiser == "rowwise" and table.width > 1)
             self.table_rates.append((table, rates[group]))
         groups = []
         for group, module in (("encoder", network.encoder.module()), ("clusters", network.clusters)):

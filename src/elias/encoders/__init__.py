@@ -16,7 +16,14 @@ __all__ = ["Encoder", "Inputs", "Learning", "load_encoder"]
 
 def load_encoder(folder: Path, *, threads: int = 1) -> Encoder:
     """The encoder saved in `folder`, whichever kind it is."""
-    kind = read_json(folder / "encoder.json").get("kind")
+    about = folder / "encoder.json"
+    try:
+        return _load(read_json(about)["kind"], folder, threads)
+    except (KeyError, TypeError, RuntimeError) as problem:
+        raise ModelError(f"{about}: does not fit encoder.safetensors ({problem}); restore both from a copy") from None
+
+
+def _load(kind: str, folder: Path, threads: int) -> Encoder:
     if kind == "bag":
         from .bag import BagEncoder
 

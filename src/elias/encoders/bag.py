@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..persistence import read_json, read_tensors, write_json, write_tensors
 from ..tables import RowTable
 from .head import Head
@@ -44,7 +45,10 @@ class BagEncoder:
     def prepare(
         self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
     ) -> sp.csr_matrix:
-        assert inputs.bow is not None
+        if inputs.bow is None:
+            raise InputError("this model reads texts or sparse vectors, and was given dense vectors")
+        if inputs.bow.shape[1] != len(self.words):
+            raise InputError(f"rows of {inputs.bow.shape[1]} columns; this model reads rows of {len(self.words)}")
         return inputs.bow
 
     def to(self, device: torch.device) -> None:
@@ -100,7 +104,7 @@ def svd_embeddings(features: Any, dim: int, *, power: float, seed: int) -> np.nd
         features = features[np.sort(rng.choice(features.shape[0], SVD_ROWS, replace=False))]
     rank = max(1, min(dim, min(features.shape) - 1))
     _, strength, directions = randomized_svd(features, rank, n_iter=2, random_state=seed)
-    scale = np.maximum(strength, 1e-6 * strength[0]) ** -power
+    scale = np.maximum(strength, 1e-6 * strength[0] or 1.0) ** -power
     table = np.empty((features.shape[1], dim), dtype=np.float32)
     table[:, :rank] = (directions * scale[:, None]).T
     spread = 0.1 * float(table[:, :rank].std()) or 1e-3

@@ -1,6 +1,8 @@
-"""`vectors`, dense: the user's own vectors (or a frozen transformer's), through the head.
+"""`dense`: the user's own vectors, through the head.
 
-    h = x,     phi = head(x)
+    h = x,     phi = head(h)
+
+Vectors may be memory-mapped and of any float type; a batch of them becomes float32.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..persistence import read_json, read_tensors, write_json, write_tensors
 from ..tables import RowTable
 from .head import Head
@@ -29,7 +32,10 @@ class DenseEncoder:
     def prepare(
         self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
     ) -> np.ndarray:
-        assert inputs.vectors is not None
+        if inputs.vectors is None:
+            raise InputError(f"this model reads vectors of {self.dim} numbers, and was given something else")
+        if inputs.vectors.ndim != 2 or inputs.vectors.shape[1] != self.dim:
+            raise InputError(f"vectors of shape {inputs.vectors.shape}; this model reads rows of {self.dim} numbers")
         return inputs.vectors
 
     def encode(self, prepared: np.ndarray, rows: np.ndarray, learning: Learning | None = None) -> Tensor:

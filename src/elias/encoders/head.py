@@ -1,8 +1,8 @@
 """The last step of every encoder: a residual layer, length normalisation, dropout.
 
-    phi = dropout( radius * u / |u| ),   u = h + gelu(R h + r),   R and r start at 0
+    phi = dropout( radius * u / |u| ),   u = n + gelu(R n + r),   n = h / |h|,   R and r start at 0
 
-An input without words has h = 0; its u = 0 stays 0, so it has no opinion and biases decide.
+An input without words has h = 0 and gets phi = 0, whatever r has learned: it has no opinion and biases decide.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class Head(nn.Module):
         self.radius, self.dropout = radius, dropout
 
     def forward(self, h_BD: Tensor, learning: Learning | None = None) -> Tensor:
-        u_BD = F.normalize(h_BD, dim=1)
-        u_BD = u_BD + F.gelu(self.residual(u_BD))
-        phi_BD = self.radius * F.normalize(u_BD, dim=1)
+        n_BD = F.normalize(h_BD, dim=1)
+        u_BD = n_BD + F.gelu(self.residual(n_BD))
+        something_B1 = (h_BD != 0).any(dim=1, keepdim=True)
+        phi_BD = self.radius * F.normalize(u_BD, dim=1) * something_B1
         if learning is None:
             return phi_BD
         return learning.noise.dropout(phi_BD, learning.rows_B, self.dropout)

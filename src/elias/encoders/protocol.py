@@ -52,9 +52,7 @@ class Encoder(Protocol):
     kind: str
     dim: int
 
-    def prepare(
-        self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
-    ) -> Any:
+    def prepare(self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent) -> Any:
         """Inputs as arrays that `encode` takes rows of; large ones are written to `folder` and memory-mapped."""
         ...
 

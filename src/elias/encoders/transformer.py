@@ -28,9 +28,9 @@ from ..persistence import read_json, read_tensors, write_json, write_tensors
 from ..randomness import key
 from ..tables import RowTable
 from .head import Head
-from .pretrained import open_folder, open_pretrained
+from .pretrained import open_folder, open_pretrained, save_transformer
 from .protocol import Inputs, Learning, silent
-from .tokens import Tokens, fingerprint, forget_tokens, tokenise
+from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenise
 from .vector_cache import VectorCache
 
 
@@ -60,7 +60,9 @@ class TransformerEncoder:
         self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(max_length)
-        self._learned = nn.ModuleDict({"head": self.head} if frozen else {"head": self.head, "transformer": transformer})
+        self._learned = nn.ModuleDict(
+            {"head": self.head} if frozen else {"head": self.head, "transformer": transformer}
+        )
 
     @classmethod
     def from_settings(cls, settings: EncoderSettings) -> TransformerEncoder:
@@ -100,18 +102,20 @@ class TransformerEncoder:
             raise InputError("this model reads texts, and was given vectors")
         if not self.frozen:
             return tokenise(inputs.texts, self.tokenizer, self.pad, folder, progress)
+        texts, shape = inputs.texts, (len(inputs.texts), self.dim)
         dtype = np.dtype(np.float32 if self.precision == "float32" else np.float16)
-        shape = (len(inputs.texts), self.dim)
-        if folder is None or not len(inputs.texts):
-            tokens = tokenise(inputs.texts, self.tokenizer, self.pad, None, silent)
-            vectors = np.empty(shape, dtype)
+        if folder is None or not len(texts):
+            tokens = tokenise(texts, self.tokenizer, self.pad, None, silent)
+            vectors, done = np.empty(shape, dtype), 0
             for batch in tokens.batches(np.arange(len(tokens))):
                 vectors[batch] = self._vectors(tokens, batch)
+                done += len(batch)
+                progress(done, len(texts))
             return vectors
-        cache = VectorCache(folder, fingerprint(inputs.texts, *self._fingerprint()))
+        cache = VectorCache(folder, fingerprint(texts, *self._fingerprint()))
         if cache.whole:
             return cache.open()
-        tokens = tokenise(inputs.texts, self.tokenizer, self.pad, folder, silent)
+        tokens = tokenise(texts, self.tokenizer, self.pad, folder, silent)
         batches = tokens.batches(np.arange(len(tokens)))
         whole = cache.fill(batches, lambda rows: self._vectors(tokens, rows).astype(dtype), shape, dtype, progress)
         forget_tokens(folder)
@@ -123,7 +127,8 @@ class TransformerEncoder:
         for name, tensor in self.transformer.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy())
-        return [digest.digest(), self.tokenizer.to_str(), self.pooling, self.precision]
+        batches = f"{TOKENS_AT_ONCE} {MOST_ROWS_AT_ONCE}"  # how texts meet in a batch decides the last bits
+        return [digest.digest(), self.tokenizer.to_str(), self.pooling, self.precision, batches]
 
     # -- phi ------------------------------------------------------------------------------------------------------
 
@@ -166,21 +171,28 @@ class TransformerEncoder:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
             states_BWD = self.transformer(input_ids=ids_BW, attention_mask=mask_BW.long()).last_hidden_state
         states_BWD = states_BWD.float()
+        h_BD: Tensor
         if self.pooling == "cls":
-            h_BD: Tensor = states_BWD[:, 0]
+            h_BD = states_BWD[:, 0]
             return h_BD
         weight_BW1 = mask_BW[:, :, None].float()
-        return (states_BWD * weight_BW1).sum(1) / weight_BW1.sum(1)
+        h_BD = (states_BWD * weight_BW1).sum(1) / weight_BW1.sum(1)
+        return h_BD
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """encoder.json, encoder.safetensors (head), transformer/ as save_pretrained writes it, with tokenizer.json."""
         folder.mkdir(parents=True, exist_ok=True)
-        own = {"pooling": self.pooling, "max_length": self.max_length, "precision": self.precision, "frozen": self.frozen}
+        own = {
+            "pooling": self.pooling,
+            "max_length": self.max_length,
+            "precision": self.precision,
+            "frozen": self.frozen,
+        }
         write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options(), **own})
         write_tensors(folder / "encoder.safetensors", self.head.arrays())
-        self.transformer.save_pretrained(folder / "transformer")  # type: ignore[operator]
+        save_transformer(self.transformer, folder / "transformer")
         self.tokenizer.save(str(folder / "transformer" / "tokenizer.json"))
 
     @classmethod

@@ -1,30 +1,44 @@
 """Numba kernels for the CPU, each beside a readable twin elsewhere.
 
 No kernel starts threads of its own. A kernel works on a range of rows and releases the GIL; `run` cuts the
-rows into one range a thread. Threads own rows, so results do not depend on timing, and calling from
-several Python threads at once is safe.
+rows into one range a thread, `run_ranges` takes ranges that are cut already. Ranges own what they write, so
+results do not depend on timing, and calling from several Python threads at once is safe.
 
 The first call of a kernel compiles it (a few seconds, cached on disk afterwards).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Lock
 from typing import Any
 
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_pools_lock = Lock()
 
 
 def run(kernel: Callable[..., Any], n_rows: int, threads: int, *arguments: Any) -> list[Any]:
     """Call `kernel(start, stop, *arguments)` on one range of rows per thread; results in range order."""
     threads = max(1, min(threads, n_rows))
-    if threads == 1:
-        return [kernel(0, n_rows, *arguments)]
-    if threads not in _pools:
-        _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="elias-kernel")
-    cuts = [n_rows * i // threads for i in range(threads + 1)]
-    futures = [
-        _pools[threads].submit(kernel, start, stop, *arguments) for start, stop in zip(cuts, cuts[1:], strict=False)
-    ]
+    return run_ranges(kernel, [n_rows * i // threads for i in range(threads + 1)], threads, *arguments)
+
+
+def run_ranges(kernel: Callable[..., Any], cuts: Sequence[int], threads: int, *arguments: Any) -> list[Any]:
+    """Call `kernel(start, stop, *arguments)` on every range between neighbouring cuts; results in range order."""
+    if threads <= 1 or len(cuts) <= 2:
+        return [kernel(start, stop, *arguments) for start, stop in pairwise(cuts)]
+    pool = _pool(threads)
+    futures = [pool.submit(kernel, start, stop, *arguments) for start, stop in pairwise(cuts)]
     return [future.result() for future in futures]
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """One pool for each number of threads. A forked process makes its own: threads do not survive a fork."""
+    with _pools_lock:
+        owner = (os.getpid(), threads)
+        if owner not in _pools:
+            _pools[owner] = ThreadPoolExecutor(threads, thread_name_prefix="elias-kernel")
+        return _pools[owner]

@@ -1,8 +1,8 @@
 """Label classifiers on the CPU: z = w_l . phi + b_l over a shortlist, and its gradients.
 
 Pairs (row, label) are grouped by label, so each classifier row is read once a batch and nothing of size
-batch x K x d exists. A thread owns a range of labels; gradients of phi are summed per thread, then in
-thread order. Twin: `elias.classifiers.scores_torch`.
+batch x K x d exists. A range owns its labels; gradients of phi are summed range by range in a fixed order.
+Twin: `elias.classifiers.scores_torch`.
 """
 
 from __future__ import annotations
@@ -15,42 +15,37 @@ FAST = {"reassoc", "contract", "nsz"}
 
 
 @njit(cache=True, nogil=True)
-def group_by_label(labels_BS, counts):  # type: ignore[no-untyped-def]
+def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
     """Group flat positions of a shortlist by label; -1 pads are left out.
 
-    `counts` is zeroed scratch of size L and is zero again on return.
-    Returns unique labels in order of label number, their ranges, and the flat positions.
+    `place_of` is scratch of size L with any content: a place is believed only if that group has this label, so
+    nothing here takes time in proportion to L. Returns the labels in rising order (neighbouring rows of a table
+    are read one after another), their ranges, and the flat positions.
     """
     flat = labels_BS.ravel()
-    total = 0
+    unique = np.empty(min(flat.size, place_of.size), dtype=np.int64)
+    n_unique = 0
     for i in range(flat.size):
         if flat[i] >= 0:
-            counts[flat[i]] += 1
-            total += 1
-    n_unique = 0
-    for label in range(counts.size):
-        if counts[label] > 0:
-            n_unique += 1
-    unique = np.empty(n_unique, dtype=np.int64)
-    starts = np.empty(n_unique + 1, dtype=np.int64)
-    positions = np.empty(total, dtype=np.int64)
-    at, u = 0, 0
-    for label in range(counts.size):
-        if counts[label] > 0:
-            unique[u] = label
-            starts[u] = at
-            size = counts[label]
-            counts[label] = at  # from now on: the next free place of this label
-            at += size
-            u += 1
-    starts[n_unique] = at
+            place = place_of[flat[i]]
+            if not (0 <= place < n_unique and unique[place] == flat[i]):
+                unique[n_unique], place_of[flat[i]] = flat[i], n_unique
+                n_unique += 1
+    unique = np.sort(unique[:n_unique])
+    for place in range(n_unique):
+        place_of[unique[place]] = place
+    starts = np.zeros(n_unique + 1, dtype=np.int64)
     for i in range(flat.size):
-        label = flat[i]
-        if label >= 0:
-            positions[counts[label]] = i
-            counts[label] += 1
-    for u in range(n_unique):
-        counts[unique[u]] = 0
+        if flat[i] >= 0:
+            starts[place_of[flat[i]] + 1] += 1
+    starts = np.cumsum(starts)
+    free = starts[:-1].copy()
+    positions = np.empty(starts[n_unique], dtype=np.int64)
+    for i in range(flat.size):
+        if flat[i] >= 0:
+            place = place_of[flat[i]]
+            positions[free[place]] = i
+            free[place] += 1
     return unique, starts, positions
 
 
@@ -72,7 +67,7 @@ def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, b
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def backward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, grad_z, grad_UD, grad_bias_U):  # type: ignore[no-untyped-def]
-    """Gradients of the classifiers unique[start:stop] and this thread's share of the gradient of phi."""
+    """Gradients of the classifiers unique[start:stop] and this range's share of the gradient of phi."""
     n_rows, dim = phi_BD.shape
     grad_phi = np.zeros((n_rows, dim), dtype=np.float32)
     for u in range(start, stop):

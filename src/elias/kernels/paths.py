@@ -1,14 +1,32 @@
 """Equation (6) on the CPU: the best path of every label, then the K best labels of every row.
 
-One pass over the edges of a row's shortlisted clusters with scratch arrays of size L that are stamped, not
-cleared. A score and a label make one 64-bit key, score bits first and the label inverted below them, so
-that one unsigned comparison means "higher score, then lower label". Twin: `elias.search.shortlist`.
+A score and a label make one 64-bit key, score bits first and the label inverted below them, so that one
+unsigned comparison means "higher score, then lower label".
+
+`best_paths` holds a few times K candidates. When they are full, the K best stay and the K-th is from then on
+the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found by label
+through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
+needs no clearing, however many labels there are. Twins: `elias.paths.shortlist_torch`, `elias.search.top_k_torch`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
+
+LOW32 = np.uint64(0xFFFFFFFF)
+ROOM = 3  # candidates held, in shortlists
+
+
+@njit(cache=True, nogil=True)
+def key_of(score, number):  # type: ignore[no-untyped-def]
+    """Larger for a higher score (any sign, -0.0 equals 0.0), then for a lower number."""
+    bits = np.float32(score + np.float32(0.0)).view(np.uint32)
+    if bits >> np.uint32(31):
+        raised = np.uint64(np.uint32(~bits))
+    else:
+        raised = np.uint64(bits) | np.uint64(0x80000000)
+    return (raised << np.uint64(32)) | (LOW32 - np.uint64(number))
 
 
 @njit(cache=True, nogil=True)
@@ -38,127 +56,143 @@ def select_largest(keys, count, wanted):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def best_paths(
-    start,
-    stop,
-    clusters_BT,
-    cluster_scores_BT,
-    indptr,
-    edge_labels,
-    edge_scores,
-    n_labels,
-    positive_indptr,
-    positive_labels,
-    excluded_indptr,
-    excluded_labels,
-    labels_BS,
-    slots_BS,
-    edges_BS,
-    scores_BS,
-    positive_slots,
-    positive_edges,
-    positive_ranks,
-):  # type: ignore[no-untyped-def]
-    """Fill the shortlist of rows start..stop; pads stay -1. All clusters of a row are different."""
+def keep_best(first, count, wanted, label_at, score_at, slot_at, edge_at, place_of, keys):  # type: ignore[no-untyped-def]
+    """Shrink the candidates first..count to the `wanted` best; returns the new count and the lowest score."""
+    for i in range(first, count):
+        keys[i - first] = key_of(score_at[i], label_at[i])
+    select_largest(keys, count - first, wanted)
+    lowest = keys[:wanted].min()
+    at = first
+    for i in range(first, count):
+        if key_of(score_at[i], label_at[i]) >= lowest:
+            label_at[at], score_at[at], slot_at[at], edge_at[at] = label_at[i], score_at[i], slot_at[i], edge_at[i]
+            place_of[label_at[at]] = at
+            at += 1
+    return at, score_at[first:at].min()
+
+
+@njit(cache=True, nogil=True)
+def best_path_to(label, clusters_T, cluster_scores_T, indptr, edge_labels, edge_scores):  # type: ignore[no-untyped-def]
+    """Slot and edge of the best path to one label, or -1 and -1. Labels rise within a cluster."""
+    best, best_slot, best_edge = np.float32(-1.0), -1, -1
+    for slot in range(clusters_T.size):
+        cluster = clusters_T[slot]
+        if cluster < 0:
+            continue
+        low, high = indptr[cluster], indptr[cluster + 1]
+        while low < high:
+            middle = (low + high) >> 1
+            if edge_labels[middle] < label:
+                low = middle + 1
+            else:
+                high = middle
+        if low < indptr[cluster + 1] and edge_labels[low] == label:
+            score = cluster_scores_T[slot] * edge_scores[low]
+            if score > best:
+                best, best_slot, best_edge = score, slot, low
+    return best_slot, best_edge
+
+
+@njit(cache=True, nogil=True)
+def best_paths(  # type: ignore[no-untyped-def]
+    start, stop, clusters_BT, cluster_scores_BT, indptr, edge_labels, edge_scores, n_labels,
+    positive_indptr, positive_labels, excluded_indptr, excluded_labels,
+    labels_BS, slots_BS, edges_BS, positive_slots, positive_edges, positive_ranks,
+):  # fmt: skip
+    """Fill the shortlist of rows start..stop; pads stay -1. Clusters of a row differ, labels of a cluster rise."""
     size = labels_BS.shape[1]
-    stamp = np.full(n_labels, -1, dtype=np.int32)
-    best = np.empty(n_labels, dtype=np.float32)
-    slot_of = np.empty(n_labels, dtype=np.int32)
-    edge_of = np.empty(n_labels, dtype=np.int64)
-    rank_of = np.empty(n_labels, dtype=np.int32)
-    touched = np.empty(n_labels, dtype=np.uint64)
-    bits = np.empty(1, dtype=np.float32)
-    bits_view = bits.view(np.uint32)
+    most_excluded = 0
     for row in range(start, stop):
+        most_excluded = max(most_excluded, excluded_indptr[row + 1] - excluded_indptr[row])
+    room = most_excluded + min(n_labels, ROOM * size) + 1
+    place_of = np.empty(n_labels, dtype=np.int32)
+    label_at = np.empty(room, dtype=np.int32)
+    score_at = np.empty(room, dtype=np.float32)
+    slot_at = np.empty(room, dtype=np.int32)
+    edge_at = np.empty(room, dtype=np.int64)
+    keys = np.empty(room, dtype=np.uint64)
+    for row in range(start, stop):
+        # Excluded labels are candidates that no path can improve, kept before all others.
+        first = 0
         for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
-            stamp[excluded_labels[j]] = row
-            best[excluded_labels[j]] = np.inf
-            edge_of[excluded_labels[j]] = -1
-        count = 0
+            label_at[first], score_at[first], place_of[excluded_labels[j]] = excluded_labels[j], np.inf, first
+            first += 1
+        count, bar = first, np.float32(-1.0)
         for slot in range(clusters_BT.shape[1]):
             cluster = clusters_BT[row, slot]
             if cluster < 0:
                 continue
             cluster_score = cluster_scores_BT[row, slot]
             for edge in range(indptr[cluster], indptr[cluster + 1]):
-                label = edge_labels[edge]
                 score = cluster_score * edge_scores[edge]
-                if stamp[label] != row:
-                    stamp[label] = row
-                    touched[count] = label
-                    count += 1
-                    rank_of[label] = -1
-                elif not score > best[label]:
+                if score < bar:
                     continue
-                best[label] = score
-                slot_of[label] = slot
-                edge_of[label] = edge
-        for j in range(count):
-            label = touched[j]
-            bits[0] = best[label]
-            touched[j] = (np.uint64(bits_view[0]) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - label)
-        kept = min(size, count)
-        if count > kept:
-            select_largest(touched, count, kept)
-        ordered = np.sort(touched[:kept])[::-1]
+                label = edge_labels[edge]
+                place = place_of[label]
+                if not (0 <= place < count and label_at[place] == label):
+                    if count == room:
+                        count, bar = keep_best(
+                            first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys
+                        )
+                    place = count
+                    count += 1
+                    label_at[place], place_of[label] = label, place
+                elif not score > score_at[place]:
+                    continue
+                score_at[place], slot_at[place], edge_at[place] = score, slot, edge
+        if count - first > size:
+            count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
+        kept = count - first
         for j in range(kept):
-            label = np.int64(np.uint64(0xFFFFFFFF) - (ordered[j] & np.uint64(0xFFFFFFFF)))
-            labels_BS[row, j] = label
-            slots_BS[row, j] = slot_of[label]
-            edges_BS[row, j] = edge_of[label]
-            scores_BS[row, j] = best[label]
-            rank_of[label] = j
+            keys[j] = key_of(score_at[first + j], label_at[first + j])
+        ordered = np.sort(keys[:kept])
+        for j in range(kept):
+            label = np.int64(LOW32 - (ordered[kept - 1 - j] & LOW32))
+            place = place_of[label]
+            labels_BS[row, j], slots_BS[row, j], edges_BS[row, j] = label, slot_at[place], edge_at[place]
+            slot_at[place] = j  # from now on: its rank
         for j in range(positive_indptr[row], positive_indptr[row + 1]):
             label = positive_labels[j]
-            if stamp[label] == row and edge_of[label] >= 0:
-                positive_slots[j] = slot_of[label]
-                positive_edges[j] = edge_of[label]
-                positive_ranks[j] = rank_of[label]
+            place = place_of[label]
+            known = 0 <= place < count and label_at[place] == label
+            if known and place < first:
+                continue
+            if known:
+                positive_ranks[j] = slot_at[place]
+            positive_slots[j], positive_edges[j] = best_path_to(
+                label, clusters_BT[row], cluster_scores_BT[row], indptr, edge_labels, edge_scores
+            )
 
 
 @njit(cache=True, nogil=True)
 def top_k(start, stop, scores_BN, order_BN, out_BK):  # type: ignore[no-untyped-def]
-    """Columns of the k largest scores of each row, ties by lower `order`; NaN-free, any sign; -1 pads skipped.
+    """Columns of the k largest scores of each row, ties by lower `order`, best first; missing ones stay -1.
 
-    A column whose order is negative takes no part. Columns come best first; rows with fewer leave -1.
+    `order_BN` has one row for every row of scores or one for all; a column whose order is negative takes no part.
     """
     n_columns = scores_BN.shape[1]
     keys = np.empty(n_columns, dtype=np.uint64)
-    bits = np.empty(1, dtype=np.float32)
-    bits_view = bits.view(np.uint32)
     column_of = np.empty(n_columns, dtype=np.int64)
     for row in range(start, stop):
+        order_N = order_BN[row if order_BN.shape[0] > 1 else 0]
         count = 0
         for column in range(n_columns):
-            order = order_BN[row, column]
-            if order < 0:
-                continue
-            bits[0] = scores_BN[row, column] + np.float32(0.0)  # -0.0 becomes 0.0
-            raw = bits_view[0]
-            raw = ~raw if raw >> np.uint32(31) else raw | np.uint32(0x80000000)
-            keys[count] = (np.uint64(raw) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - np.uint64(order))
-            count += 1
+            if order_N[column] >= 0:
+                keys[count] = key_of(scores_BN[row, column], order_N[column])
+                count += 1
         kept = min(out_BK.shape[1], count)
         if kept == 0:
             continue
-        if count > kept:
-            select_largest(keys, count, kept)
-        chosen = np.sort(keys[:kept])[::-1]
-        # Back from key to column: sort the columns' own keys once would cost more than this scan.
-        floor = chosen[kept - 1]
+        select_largest(keys, count, kept)
+        lowest = keys[:kept].min()
+        # Keys do not hold their column: find the columns of the chosen ones, then order those.
         found = 0
         for column in range(n_columns):
-            order = order_BN[row, column]
-            if order < 0:
-                continue
-            bits[0] = scores_BN[row, column] + np.float32(0.0)
-            raw = bits_view[0]
-            raw = ~raw if raw >> np.uint32(31) else raw | np.uint32(0x80000000)
-            value = (np.uint64(raw) << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - np.uint64(order))
-            if value >= floor:
-                keys[found] = value
-                column_of[found] = column
-                found += 1
-        ranks = np.argsort(keys[:found])[::-1]
+            if order_N[column] >= 0:
+                key = key_of(scores_BN[row, column], order_N[column])
+                if key >= lowest:
+                    keys[found], column_of[found] = key, column
+                    found += 1
+        ranks = np.argsort(~keys[:found], kind="mergesort")
         for j in range(kept):
             out_BK[row, j] = column_of[ranks[j]]

@@ -1,0 +1,61 @@
+"""`elias check DATA`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ..errors import EliasError
+from .options import add_settings, changes
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="say what a dataset holds and what a fit would need",
+        description="Read a dataset as `fit` would: what was recognised, statistics, defects with file and line, "
+        "and the memory and time a fit would take.",
+    )
+    parser.add_argument("data", help="dataset folder or file")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    add_settings(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..config import Settings, resolve
+    from ..dataset import check, collect_defects, format_report, load_dataset
+    from ..estimate import estimate
+    from ..sizes import size_of
+
+    settings = Settings().updated(changes(args))
+    try:
+        data = load_dataset(args.data)
+    except EliasError as error:
+        defects = [str(defect) for defect in collect_defects(args.data)] or [str(error)]
+        if args.json:
+            print(json.dumps({"defects": defects}, ensure_ascii=False))
+        else:
+            print("\n".join(f"elias: {defect}" for defect in defects), file=sys.stderr)
+        return error.exit_code
+    report = check(data)
+    size = size_of(data)
+    resolved = resolve(settings, size)
+    words = report.splits["train"].words_a_text_mean or 0.0
+    guess = estimate(
+        resolved, size, n_labels=len(data.labels), n_words=min(500_000, size.rows * 2), words_per_text=words * 0.6
+    )
+    if args.json:
+        needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}
+        print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))
+        return 0
+    from ..progress import duration
+
+    print(format_report(report))
+    print(f"\nA fit needs about {guess.total_bytes / 2**30:.1f} GiB of memory:")
+    for part, size_in_bytes in guess.memory_bytes.items():
+        print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
+    print(f"and about {duration(guess.seconds)} on 2 cores (a rough guide).")
+    return 0

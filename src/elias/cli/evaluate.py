@@ -1,0 +1,69 @@
+"""`elias evaluate MODEL DATA`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from .options import add_threads
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "evaluate",
+        help="measure a model on test rows",
+        description="P, nDCG, PSP, PSnDCG at 1, 3, 5 and R at 10, 20, 100 on the test rows of a dataset, in percent.",
+    )
+    parser.add_argument("model", help="model folder")
+    parser.add_argument("data", help="dataset folder or file")
+    parser.add_argument("--split", default="test", choices=("test", "validation", "train"), help="which rows (default test)")
+    parser.add_argument("--deciles", action="store_true", help="recall by popularity of the labels too")
+    parser.add_argument("--per-label", metavar="FILE", help="write one line a label (tsv): training and test count, hits")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    add_threads(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from ..dataset import load_dataset
+    from ..evaluation import evaluate_model
+    from ..metrics import format_metrics
+    from ..predictor import load
+
+    model = load(args.model, threads=args.threads)
+    data = load_dataset(args.data)
+    found = evaluate_model(model, data, args.split)
+    if args.per_label:
+        _write_per_label(Path(args.per_label), found)
+    if args.json:
+        content = {**found.metrics.as_dict(), "seconds": round(found.seconds, 3), "data": data.name, "split": args.split}
+        if args.deciles:
+            content["deciles"] = [asdict(decile) for decile in found.deciles]
+        print(json.dumps(content))
+        return 0
+    print(format_metrics(found.metrics))
+    if args.deciles:
+        print("\ndecile (popular first)   labels   recall@100   share of R@100")
+        for d in found.deciles:
+            print(f"{d.decile + 1:>22} {d.labels:>8,} {d.recall:>12.2f} {d.contribution:>16.2f}")
+    print(f"{found.metrics.rows:,} rows in {found.seconds:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _write_per_label(path: Path, found: Any) -> None:
+    from ..persistence import written_beside
+
+    per_label = found.per_label()
+    with written_beside(path) as part, open(part, "w", encoding="utf-8") as out:
+        out.write("label\ttraining_count\ttest_count\tpredicted@5\thits@5\n")
+        for number, label_id in enumerate(found.label_ids):
+            if per_label.test_count[number] or per_label.predicted_count[number]:
+                out.write(
+                    f"{label_id}\t{found.label_counts[number]}\t{per_label.test_count[number]}\t"
+                    f"{per_label.predicted_count[number]}\t{per_label.hits[number]}\n"
+                )

@@ -1,0 +1,66 @@
+"""`elias fit DATA -o MODEL`"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+from .options import add_settings, add_threads, changes
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "fit",
+        help="train a model",
+        description="Train a model on a dataset. Works in MODEL.run/ and puts the finished model at MODEL. "
+        "Interrupted or killed, the same command goes on where it stopped.",
+    )
+    parser.add_argument("data", nargs="?", help="dataset folder or file (see docs/data.md)")
+    parser.add_argument("-o", "--output", metavar="MODEL", help="folder of the model to write")
+    add_settings(parser)
+    add_threads(parser)
+    parser.add_argument("--force", action="store_true", help="replace MODEL, and let a run continue with new settings")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--settings", dest="list", action="store_true", help="list every setting with its default, and stop")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..config import Settings
+
+    if args.list:
+        print(settings_table())
+        return 0
+    if args.data is None or args.output is None:
+        args.parser.error("DATA and -o MODEL are needed")
+    settings = Settings().updated(changes(args))
+
+    from ..dataset import load_dataset
+    from ..progress import Progress
+
+    progress = Progress(quiet=args.quiet)
+    data = load_dataset(args.data)
+    progress.say(f"{data.layout}")
+    for note in data.notes:
+        progress.say(f"  note: {note}")
+    from ..pipeline import fit_to
+
+    folder = fit_to(data, args.output, settings=settings, progress=progress, force=args.force)
+    progress.say(f"{folder} is ready: elias predict {folder} \"some text\"; {folder}.run can be removed")
+    return 0
+
+
+def settings_table() -> str:
+    """Every setting: name, default, the paper's letter, meaning."""
+    from ..config import Settings
+
+    lines = []
+    for section in fields(Settings):
+        values = getattr(Settings(), section.name)
+        for item in fields(values):
+            default = getattr(values, item.name)
+            shown = "auto" if default is None else f"{default}"
+            lines.append((f"{section.name}.{item.name}", shown, item.metadata["letter"], item.metadata["what"]))
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    return "\n".join("  ".join([*(text.ljust(w) for text, w in zip(line, widths, strict=False)), line[3]]) for line in lines)

@@ -1,0 +1,96 @@
+"""`elias inspect MODEL`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, did_you_mean
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "inspect",
+        help="look into a model",
+        description="Sizes, settings, and what the index has learned; or one label, or one cluster.",
+    )
+    parser.add_argument("model", help="model folder")
+    parser.add_argument("--label", metavar="ID", help="the clusters this label lives in")
+    parser.add_argument("--cluster", type=int, metavar="N", help="the labels of this cluster, its typical words")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..predictor import load
+
+    model = load(args.model)
+    if args.label is not None:
+        content = _label(model, args.label)
+    elif args.cluster is not None:
+        content = _cluster(model, args.cluster)
+    else:
+        content = _model(model, Path(args.model))
+    print(json.dumps(content, ensure_ascii=False) if args.json else _as_text(content))
+    return 0
+
+
+def _model(model: Any, folder: Path) -> dict[str, Any]:
+    from ..inspection import overview
+
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {
+        "model": str(folder),
+        "size": f"{size / 2**20:.1f} MiB",
+        "data": model.about.get("dataset", {}),
+        "training rows": model.n_train,
+        "validation": model.about.get("validation", {}),
+        **overview(model).as_dict(),
+    }
+
+
+def _label(model: Any, label_id: str) -> dict[str, Any]:
+    from ..inspection import clusters_of_label
+
+    number = model.labels.number_of.get(label_id)
+    if number is None:
+        raise InputError(f'unknown label "{label_id}"{did_you_mean(label_id, model.labels.ids)}')
+    return {
+        "label": label_id,
+        "text": model.labels.texts[number],
+        "training rows": int(model.label_counts[number]),
+        "clusters": clusters_of_label(model, number),
+    }
+
+
+def _cluster(model: Any, cluster: int) -> dict[str, Any]:
+    from ..inspection import labels_of_cluster
+
+    n_clusters = model.finder.index.n_clusters
+    if not 0 <= cluster < n_clusters:
+        raise InputError(f"--cluster {cluster}: this model has clusters 0 to {n_clusters - 1}")
+    return {"cluster": cluster, "words": model.cluster_words[cluster], "labels": labels_of_cluster(model, cluster)}
+
+
+def _as_text(content: dict[str, Any]) -> str:
+    lines = []
+    width = max(len(name) for name in content) + 2
+    for name, value in content.items():
+        shown = name.replace("_", " ").ljust(width)
+        if isinstance(value, dict):
+            lines.append(shown + "  ".join(f"{key}={item}" for key, item in value.items()))
+        elif isinstance(value, list) and value and isinstance(value[0], (dict, tuple)):
+            lines.append(shown.rstrip())
+            lines += [f"    {_row(item)}" for item in value]
+        elif isinstance(value, list):
+            lines.append(shown + "  ".join(str(item) for item in value))
+        else:
+            lines.append(f"{shown}{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{shown}{value}")
+    return "\n".join(lines)
+
+
+def _row(item: Any) -> str:
+    values = item.values() if isinstance(item, dict) else item
+    return "  ".join(" ".join(value) if isinstance(value, list) else str(value) for value in values)

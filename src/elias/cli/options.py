@@ -1,0 +1,34 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..errors import SettingsError
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE",
+        help="change a setting, e.g. --set stage2.epochs=5 (`elias fit --settings` lists them all)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="short for --set run.seed=N")
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: every core)")
+
+
+def changes(args: argparse.Namespace) -> dict[str, str]:
+    """{"section.key": "value"} from --set and its short forms."""
+    found = {}
+    for item in args.settings:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {item}: write it as section.key=value")
+        found[key.strip()] = value.strip()
+    if args.seed is not None:
+        found["run.seed"] = str(args.seed)
+    if getattr(args, "threads", None) is not None:
+        found["run.threads"] = str(args.threads)
+    return found

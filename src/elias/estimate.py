@@ -1,0 +1,55 @@
+"""What a fit will need, before it starts: memory by part, and a rough time.
+
+Memory is counted from the shapes. Time comes from constants measured on 2 cores (benchmarks/train_step.py says
+how they were measured); it is a guide, not a promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import DataSize, Settings, StageSettings, known
+
+FLOAT = 4
+# Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
+PER_EDGE, PER_PRODUCT, PER_UPDATE = 4e-9, 2.5e-10, 1.5e-9
+
+
+@dataclass(frozen=True)
+class Estimate:
+    memory_bytes: dict[str, int]
+    seconds: float
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.memory_bytes.values())
+
+
+def estimate(settings: Settings, size: DataSize, *, n_labels: int, n_words: int, words_per_text: float) -> Estimate:
+    """`settings` must be resolved."""
+    dim, clusters = settings.encoder.dim, known(settings.clustering.clusters)
+    copies = 2 if settings.stage2.average_from >= 1 else 3  # values, gradients of a step, running mean
+    copies += 2 if settings.stage2.optimiser == "adamw" else 0
+    edges = clusters * known(settings.index.kappa)
+    memory = {
+        "label classifiers": n_labels * dim * FLOAT * copies,
+        "word embeddings": n_words * dim * FLOAT * copies,
+        "edges": edges * FLOAT * 6,
+        "texts as arrays": int(size.rows * words_per_text * 8),
+        "python, torch, numba": 600 << 20,
+    }
+    seconds = sum(_stage_seconds(settings, stage, size, n_labels, words_per_text, stage is settings.stage2)
+                  for stage in (settings.stage1, settings.stage2))  # fmt: skip
+    return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim)
+
+
+def _stage_seconds(
+    settings: Settings, stage: StageSettings, size: DataSize, n_labels: int, words: float, learned: bool
+) -> float:
+    dim, shortlist = settings.encoder.dim, min(known(settings.index.shortlist_size), n_labels)
+    beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
+    per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)
+    batch = known(stage.batch_size)
+    touched = min(n_labels, shortlist * batch * 0.2) + min(words * batch, words * 60 + batch * words * 0.3)
+    per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * dim * (3 * shortlist + 3 * words + 3 * known(settings.clustering.clusters))
+    return known(stage.epochs) * size.rows * (per_row + PER_UPDATE * touched * dim / batch)
