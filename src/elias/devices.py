@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -22,8 +24,22 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_threads(threads: int | None) -> int:
-    """The given number, or one for each core this process may use; torch follows it."""
-    chosen = threads or len(os.sched_getaffinity(0))
-    if torch.get_num_threads() != chosen:
-        torch.set_num_threads(chosen)
-    return chosen
+    """Threads for our kernels: the given number, or one for each core this process may use.
+
+    Torch itself is set to one thread: its OpenMP workers spin while they wait, and would take the cores from the
+    kernels between two small operations (a training step of 776 ms instead of 107 ms on 2 cores).
+    """
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    return threads or len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use more threads for a while, where it does all the work (a transformer)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
