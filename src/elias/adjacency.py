@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ import scipy.sparse as sp
 from .finder import Finder
 from .index import LabelIndex
 from .start import ENCODE_BATCH
+
+WAITING = 16  # products added up at once: adding each to a large sum would copy the sum each time
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,18 @@ def matching(
 ) -> sp.csr_matrix:
     """(9) A' = M^T Y, C x L, in batches; evaluation mode, no parents."""
     n_clusters = finder.index.n_clusters
-    total = sp.csr_matrix((n_clusters, labels.shape[1]), dtype=np.float32)
-    waiting: list[sp.csr_matrix] = []
+    nothing = (np.empty(0, dtype=np.float32), (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)))
+    sums = [sp.csr_matrix(nothing, shape=(n_clusters, labels.shape[1]))]
     for start in range(0, labels.shape[0], ENCODE_BATCH):
         rows = np.arange(start, min(start + ENCODE_BATCH, labels.shape[0]))
         _, beam_BT, s_BT = finder.beams(prepared, rows)
         row_of = np.repeat(np.arange(len(rows)), beam_BT.shape[1])
         entries = (s_BT.cpu().numpy().ravel(), (beam_BT.cpu().numpy().ravel(), row_of))
-        waiting.append(sp.csr_matrix(entries, shape=(n_clusters, len(rows))) @ labels[rows])
-        if len(waiting) == 16:
-            total, waiting = sum(waiting, start=total), []
+        sums.append(sp.csr_matrix(entries, shape=(n_clusters, len(rows))) @ labels[rows])
+        if len(sums) == WAITING:
+            sums = [reduce(add, sums)]
         progress(len(rows))
-    return sp.csr_matrix(sum(waiting, start=total))
+    return reduce(add, sums)
 
 
 def learnable_index(
@@ -58,8 +62,9 @@ def learnable_index(
     rng: np.random.Generator,
 ) -> Adjacency:
     """(10) from A', with rescues. `logits` is "counts" or "random"."""
-    counts = sp.csr_matrix(counts)
-    counts.eliminate_zeros()
+    if not counts.data.all():
+        counts = counts.copy()  # the caller's stays as it is
+        counts.eliminate_zeros()
     clusters = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     order = np.lexsort((counts.indices, -counts.data, clusters))
     rank = np.empty(counts.nnz, dtype=np.int64)

@@ -15,13 +15,16 @@ from torch import Tensor
 from . import kernels
 from .tables import RowTable, Tape
 
-CHUNK_FLOATS = 1 << 24
+CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
+PAIRS_PER_RANGE = 1 << 14
+MOST_RANGES = 16
 
 
 def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None = None) -> Tensor:
     """z of every shortlisted label; at PAD it is 0 and has no gradient."""
     if phi_BD.device.type == "cpu":
-        return torch.as_tensor(_Scores.apply(phi_BD, labels_BS, weights, biases, tape))
+        z_BS: Tensor = _Scores.apply(phi_BD, labels_BS, weights, biases, tape)  # type: ignore[no-untyped-call]
+        return z_BS
     return scores_torch(phi_BD, labels_BS, weights, biases, tape)
 
 
@@ -38,26 +41,35 @@ def scores_torch(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: R
     columns = max(1, CHUNK_FLOATS // max(1, phi_BD.numel()))
     pieces = [
         torch.einsum("bd,bsd->bs", phi_BD, weights_UD[place]) + biases_U1[place, 0]
-        for place in place_BS.split(columns, dim=1)
+        for place in torch.split(place_BS, columns, dim=1)
     ]
     return torch.cat(pieces, dim=1).masked_fill(~real_BS, 0.0)
+
+
+def fixed_ranges(starts: np.ndarray) -> list[int]:
+    """Cuts between labels into ranges of about PAIRS_PER_RANGE pairs: the sums of `backward`, and so its rounding,
+    depend on the shortlist and not on the number of threads."""
+    n_ranges = int(np.clip(starts[-1] // PAIRS_PER_RANGE, 1, MOST_RANGES))
+    inner = np.searchsorted(starts, [starts[-1] * i // n_ranges for i in range(1, n_ranges)])
+    return [0, *inner.tolist(), len(starts) - 1]
 
 
 class _Scores(torch.autograd.Function):
     """The CPU kernel as a differentiable function; classifier gradients go to the tape, not through autograd."""
 
     @staticmethod
-    def forward(ctx: Any, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None) -> Tensor:
+    def forward(
+        ctx: Any, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None
+    ) -> Tensor:
         from .kernels.classifiers import forward, group_by_label
 
-        groups = group_by_label(labels_BS.numpy(), np.zeros(len(weights), dtype=np.int64))
+        groups = group_by_label(labels_BS.contiguous().numpy(), np.empty(len(weights), dtype=np.int32))
         z = np.zeros(labels_BS.numel(), dtype=np.float32)
-        phi = np.ascontiguousarray(phi_BD.detach().numpy())
-        width = max(1, labels_BS.shape[1])
-        kernels.run(
-            forward, len(groups[0]), weights.threads, *groups, width, phi, weights.values.numpy(), biases.values.numpy()[:, 0], z
-        )
-        ctx.groups, ctx.phi, ctx.width, ctx.weights, ctx.biases, ctx.tape = groups, phi, width, weights, biases, tape
+        phi, width, cuts = phi_BD.detach().contiguous().numpy(), max(1, labels_BS.shape[1]), fixed_ranges(groups[1])
+        tables = (weights.values.numpy(), biases.values.numpy()[:, 0])
+        kernels.run_ranges(forward, cuts, weights.threads, *groups, width, phi, *tables, z)
+        ctx.groups, ctx.cuts, ctx.phi, ctx.width = groups, cuts, phi, width
+        ctx.weights, ctx.biases, ctx.tape = weights, biases, tape
         return torch.from_numpy(z).view(labels_BS.shape)
 
     @staticmethod
@@ -65,15 +77,18 @@ class _Scores(torch.autograd.Function):
         from .kernels.classifiers import backward
 
         unique = ctx.groups[0]
-        grad_z = np.ascontiguousarray(grads[0].numpy()).ravel()
+        grad_z = grads[0].contiguous().numpy().ravel()
         grad_UD = np.empty((len(unique), ctx.phi.shape[1]), dtype=np.float32)
         grad_bias_U = np.empty(len(unique), dtype=np.float32)
-        shares = kernels.run(
-            backward, len(unique), ctx.weights.threads, *ctx.groups, ctx.width, ctx.phi, ctx.weights.values.numpy(),
+        shares = kernels.run_ranges(
+            backward, ctx.cuts, ctx.weights.threads, *ctx.groups, ctx.width, ctx.phi, ctx.weights.values.numpy(),
             grad_z, grad_UD, grad_bias_U,
         )  # fmt: skip
+        grad_phi = shares[0]
+        for share in shares[1:]:
+            grad_phi += share
         if ctx.tape is not None:
             rows = torch.from_numpy(unique)
             ctx.tape.push(ctx.weights, rows, torch.from_numpy(grad_UD))
             ctx.tape.push(ctx.biases, rows, torch.from_numpy(grad_bias_U)[:, None])
-        return torch.from_numpy(sum(shares[1:], start=shares[0])), None, None, None, None
+        return torch.from_numpy(grad_phi), None, None, None, None

@@ -71,11 +71,12 @@ class LabelIndex:
         Ties go to the lower cluster. Probabilities, not logits: logits of different rows are not comparable.
         """
         clusters, probabilities = self.clusters, self.probabilities()
-        order = np.lexsort((clusters, -probabilities, self.labels))
-        labels, first = np.unique(self.labels[order], return_index=True)
-        parents = np.full(self.n_labels, -1, dtype=np.int32)
-        parents[labels] = clusters[order][first]
-        return parents
+        strongest = np.full(self.n_labels, -1.0, dtype=np.float32)
+        np.maximum.at(strongest, self.labels, probabilities)
+        wins = np.flatnonzero(probabilities == strongest[self.labels])
+        parents = np.full(self.n_labels, self.n_clusters, dtype=np.int32)
+        np.minimum.at(parents, self.labels[wins], clusters[wins])
+        return np.where(parents < self.n_clusters, parents, np.int32(-1))
 
     def by_label(self) -> tuple[np.ndarray, np.ndarray]:
         """The graph seen from the labels: (indptr [L + 1], positions of each label's edges)."""

@@ -1,7 +1,7 @@
 """How a stage starts: cluster weights W_C and label classifiers W_L from centroids of phi.
 
-    w_l = gain * mean of phi over the training rows of label l, normalised        b_l = bias
-    w_c = gain * mean of phi over the rows of the cluster's labels, normalised    b_c = 0
+    w_l = gain * unit(sum of phi over the training rows of label l)        b_l = bias
+    w_c = gain * unit(sum of unit(w_l) over the labels of cluster c)       b_c = 0
 
 Centroids put every label where its texts are before the first step. `random` and carrying W_L over from
 stage 1 are settings.
@@ -55,6 +55,7 @@ def cluster_sums(sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: 
 
 def random_classifiers(n_labels: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Kaiming-uniform weights and uniform(0, 1) biases, as the authors' program starts."""
-    bound = 1.0 / np.sqrt(dim)
-    weights = rng.uniform(-bound, bound, (n_labels, dim)).astype(np.float32)
-    return weights, rng.uniform(0.0, 1.0, n_labels).astype(np.float32)
+    weights = rng.random((n_labels, dim), dtype=np.float32)  # in place from here: this may be most of the memory
+    weights -= np.float32(0.5)
+    weights *= np.float32(2.0 / np.sqrt(dim))
+    return weights, rng.random(n_labels, dtype=np.float32)

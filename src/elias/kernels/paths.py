@@ -31,28 +31,28 @@ def key_of(score, number):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def select_largest(keys, count, wanted):  # type: ignore[no-untyped-def]
-    """Move the `wanted` largest of keys[:count] to the front (quickselect)."""
+    """Move the `wanted` largest of keys[:count] to the front. Quickselect without branches on what is compared."""
     low, high = 0, count - 1
     while low < high:
         middle = (low + high) >> 1
         a, b, c = keys[low], keys[middle], keys[high]
         pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
-        while i <= j:
-            while keys[i] > pivot:
-                i += 1
-            while keys[j] < pivot:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                i += 1
-                j -= 1
-        if wanted - 1 <= j:
-            high = j
-        elif wanted - 1 >= i:
-            low = i
-        else:
+        at = high if pivot == c else middle if pivot == b else low
+        keys[at], keys[high] = keys[high], pivot
+        larger = low  # keys[low:larger] > pivot >= keys[larger:i]
+        for i in range(low, high):
+            x = keys[i]
+            keys[i] = keys[larger]
+            keys[larger] = x
+            larger += x > pivot
+        keys[high] = keys[larger]
+        keys[larger] = pivot
+        if larger == wanted - 1 or larger == wanted:
             return
+        if larger < wanted:
+            low = larger + 1
+        else:
+            high = larger - 1
 
 
 @njit(cache=True, nogil=True)
@@ -122,24 +122,24 @@ def best_paths(  # type: ignore[no-untyped-def]
             cluster = clusters_BT[row, slot]
             if cluster < 0:
                 continue
-            cluster_score = cluster_scores_BT[row, slot]
-            for edge in range(indptr[cluster], indptr[cluster + 1]):
-                score = cluster_score * edge_scores[edge]
+            cluster_score, first_edge = cluster_scores_BT[row, slot], indptr[cluster]
+            scores = edge_scores[first_edge : indptr[cluster + 1]]
+            labels = edge_labels[first_edge : indptr[cluster + 1]]
+            for i in range(scores.size):
+                score = cluster_score * scores[i]
                 if score < bar:
                     continue
-                label = edge_labels[edge]
+                label = labels[i]
                 place = place_of[label]
                 if not (0 <= place < count and label_at[place] == label):
                     if count == room:
-                        count, bar = keep_best(
-                            first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys
-                        )
+                        count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
                     place = count
                     count += 1
                     label_at[place], place_of[label] = label, place
                 elif not score > score_at[place]:
                     continue
-                score_at[place], slot_at[place], edge_at[place] = score, slot, edge
+                score_at[place], slot_at[place], edge_at[place] = score, slot, first_edge + i
         if count - first > size:
             count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
         kept = count - first
