@@ -1,0 +1,106 @@
+"""The main job on the dataset in this repository: what learning the index is worth.
+
+Trains on datasets/debian-related without pretrained weights and prints one table:
+
+    stage 1     clusters fixed before training
+    control     stage 1 again, trained for as many epochs as both stages together
+    stage 2     the cluster-to-label graph learned
+
+then a few test texts with their best labels. Run it with `make demo`; killed, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import elias
+from elias.evaluation import Evaluation, evaluate_model
+from elias.network_files import load_network
+from elias.pipeline import fit_to, link_or_copy
+from elias.progress import Progress, duration
+
+COLUMNS = ("P@1", "P@3", "P@5", "PSP@5", "R@10", "R@20", "R@100")
+SHOWN = 3
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=ROOT / "datasets" / "debian-related", type=Path)
+    parser.add_argument("--output", default=ROOT / "models" / "debian", type=Path)
+    parser.add_argument("--seed", default=0, type=int)
+    parser.add_argument("--json", action="store_true", help="the table as one JSON object a line, too")
+    args = parser.parse_args()
+
+    progress = Progress()
+    data = elias.load_dataset(args.data)
+    model = train(data, args.output, args.seed, {}, progress)
+    run = args.output.with_name(args.output.name + ".run")
+    stage1 = replace(model, network=load_network(run / "30-stage1" / "network", device=model.network.device, threads=model.network.threads))
+
+    epochs = model.about["settings"]["stage1"]["epochs"] + model.about["settings"]["stage2"]["epochs"]
+    control_output = args.output.with_name(args.output.name + "-control")
+    share_steps(run, control_output.with_name(control_output.name + ".run"))
+    progress.say("\nThe control: stage 1 alone, for as many epochs.")
+    control = train(data, control_output, args.seed, {"stage1.epochs": epochs, "stage2.epochs": 0}, progress)
+    control_run = control_output.with_name(control_output.name + ".run")
+
+    rows = {
+        "stage 1": (evaluate_model(stage1, data), seconds(run, "30-stage1")),
+        "control": (evaluate_model(control, data), seconds(control_run, "30-stage1")),
+        "stage 2": (evaluate_model(model, data), seconds(run, "30-stage1", "40-adjacency", "50-stage2")),
+    }
+    print_table(rows)
+    if args.json:
+        for name, (found, took) in rows.items():
+            print(json.dumps({"row": name, "data": data.name, "seed": args.seed, "seconds": took, **found.metrics.as_dict()}))
+    print_examples(model, data)
+
+
+def train(data: elias.Dataset, output: Path, seed: int, changes: dict[str, int], progress: Progress) -> elias.Model:
+    """The model at `output`, trained unless it is there."""
+    if not output.exists():
+        settings = elias.Settings().updated({"run.seed": seed, **changes})
+        fit_to(data, output, settings=settings, progress=progress)
+    return elias.load(output)
+
+
+def share_steps(run: Path, other: Path) -> None:
+    """Features and clusters are the same for the control: give it those of the first run."""
+    for name in ("10-features", "20-clusters"):
+        if not (other / name).exists():
+            shutil.copytree(run / name, other / name, copy_function=link_or_copy)
+
+
+def seconds(run: Path, *steps: str) -> float:
+    """Time the steps took; of a step that was interrupted, its last part."""
+    return float(sum(json.loads((run / step / "done.json").read_text())["seconds"] for step in steps))
+
+
+def print_table(rows: dict[str, tuple[Evaluation, float]]) -> None:
+    print("\n" + " " * 10 + "".join(f"{name:>8}" for name in COLUMNS) + f"{'time':>12}")
+    for name, (found, took) in rows.items():
+        print(f"{name:<10}" + "".join(f"{found.metrics[column]:8.2f}" for column in COLUMNS) + f"{duration(took):>12}")
+    best = max(rows[name][0].metrics["R@100"] for name in ("stage 1", "control"))
+    gain = rows["stage 2"][0].metrics["R@100"] - best
+    print(f"Learning the index: {gain:+.2f} points of R@100 over the better of the other two.")
+
+
+def print_examples(model: elias.Model, data: elias.Dataset) -> None:
+    assert data.test is not None and data.test.texts is not None
+    picked = range(0, len(data.test), max(1, len(data.test) // SHOWN))[:SHOWN]
+    ids = [data.test.ids[row] for row in picked] if data.test.ids else None
+    found = model.predict([data.test.texts[row] for row in picked], k=5, ids=ids)
+    for row, names in zip(picked, found.named(), strict=True):
+        right = {data.labels.ids[label] for label in data.test.labels[row].indices}
+        print(f"\n{data.test.texts[row][:90]}")
+        for name, score in names:
+            print(f"  {score:.3f}  {name}{'  (right)' if name in right else ''}")
+
+
+if __name__ == "__main__":
+    main()
