@@ -24,14 +24,14 @@ PACKAGE = SOURCE / "elias"
 
 # From bottom to top. A module imports from its own layer or from lower ones.
 LAYERS = [
-    ["errors", "config", "persistence", "predictions", "randomness"],
-    ["dataset", "words", "features", "clustering", "metrics", "split"],
+    ["errors", "version", "config", "persistence", "predictions", "randomness", "progress", "runs"],
+    ["dataset", "words", "features", "clustering", "metrics", "split", "sizes", "estimate", "label_file"],
     [
-        *["noise", "tables", "encoders", "index", "search", "kernels", "classifiers"],
-        *["model", "loss", "optimiser", "training", "averaging"],
+        *["devices", "noise", "tables", "encoders", "index", "paths", "search", "kernels", "classifiers"],
+        *["model", "loss", "weights", "finder", "training", "checkpoint", "network_files", "start"],
     ],
-    ["adjacency", "predictor", "ranker", "calibration", "ensemble"],
-    ["pipeline"],
+    ["adjacency", "preparation", "stages", "predictor", "ranker", "calibration", "ensemble"],
+    ["pipeline", "evaluation", "inspection"],
     ["analysis", "demo", "cli"],
     ["__init__", "__main__"],  # the package's own front: nothing inside imports from it
 ]

@@ -109,14 +109,14 @@ def test_one_short_text_takes_well_under_a_millisecond() -> None:
 
 
 def test_broken_vectorizers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="not found"):
+    with pytest.raises(ModelError, match="is missing"):
         TfIdf.load(tmp_path)
     TfIdf.fit(TEXTS).save(tmp_path)
     path = tmp_path / "vectorizer.json"
     whole = path.read_text()
     for broken, message in [
-        ("{", "cannot be read"),
-        ("[1]", "format_version None"),
+        ("{", "not readable as JSON"),
+        ("[1]", "holds a list"),
         (json.dumps({**json.loads(whole), "format_version": 99}), "format_version 99"),
         (json.dumps({**json.loads(whole), "words": ["a"]}), "1 words but idf"),
         (json.dumps({"format_version": 1}), "missing or broken"),
@@ -196,7 +196,7 @@ def test_csr_is_mapped_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read"):
         open_csr(tmp_path / "m")
     (tmp_path / "m" / "csr.json").unlink()
-    with pytest.raises(ModelError, match="not finished"):
+    with pytest.raises(ModelError, match="is missing"):
         open_csr(tmp_path / "m")
 
 

@@ -28,6 +28,8 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         for part, value in trainer.optimiser.dense.state.get(parameter, {}).items():
             tensors[f"dense:{number}:{part}"] = value
     tensors |= {f"mean:{name}": tensor for name, tensor in trainer.mean.tensors.items()}
+    if trainer.parents is not None:
+        tensors["parents"] = torch.from_numpy(trainer.parents)
     about = {"position": json.dumps(asdict(trainer.at)), "mean_count": str(trainer.mean.count)}
     write_tensors(path, {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}, about)
 
@@ -38,26 +40,29 @@ def restore_checkpoint(trainer: Trainer, path: Path) -> None:
     device = trainer.network.device
     try:
         for name, table in trainer.network.tables().items():
-            start = f"table:{name}:"
-            table.restore({key.removeprefix(start): _tensor(array) for key, array in arrays.items() if key.startswith(start)})
+            table.restore(_below(f"table:{name}:", arrays))
         for number, parameter in enumerate(_dense(trainer)):
             parameter.data.copy_(_tensor(arrays[f"dense:{number}"]))
-            start = f"dense:{number}:"
-            state = {key.removeprefix(start): _tensor(array) for key, array in arrays.items() if key.startswith(start)}
+            state = _below(f"dense:{number}:", arrays)
             if state:
                 moved = {part: value if part == "step" else value.to(device) for part, value in state.items()}
                 trainer.optimiser.dense.state[parameter] = moved
-        trainer.mean.tensors = {
-            key.removeprefix("mean:"): _tensor(array).to(device) for key, array in arrays.items() if key.startswith("mean:")
-        }
+        trainer.mean.tensors = {name: tensor.to(device) for name, tensor in _below("mean:", arrays).items()}
         trainer.mean.count = int(about["mean_count"])
+        trainer.parents = np.array(arrays["parents"]) if "parents" in arrays else None
         trainer.at = Position(**json.loads(about["position"]))
     except (KeyError, ValueError, TypeError, RuntimeError) as problem:
-        raise RunError(f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage anew") from None
+        message = f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage anew"
+        raise RunError(message) from None
 
 
 def _dense(trainer: Trainer) -> list[torch.nn.Parameter]:
     return [parameter for group in trainer.optimiser.dense.param_groups for parameter in group["params"]]
+
+
+def _below(start: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """The arrays whose names begin with `start`, by the rest of their names."""
+    return {name.removeprefix(start): _tensor(array) for name, array in arrays.items() if name.startswith(start)}
 
 
 def _tensor(array: np.ndarray) -> Tensor:

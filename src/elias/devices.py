@@ -19,7 +19,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as problem:
-        raise InputError(f'device "{name}" cannot be used here ({str(problem).splitlines()[0]}); try device=cpu') from None
+        reason = str(problem).splitlines()[0]
+        raise InputError(f'device "{name}" cannot be used here ({reason}); try run.device=cpu') from None
     return device
 
 
@@ -29,6 +30,8 @@ def pick_threads(threads: int | None) -> int:
     Torch itself is set to one thread: its OpenMP workers spin while they wait, and would take the cores from the
     kernels between two small operations (a training step of 776 ms instead of 107 ms on 2 cores).
     """
+    if threads is not None and threads < 1:
+        raise InputError(f"{threads} threads: give at least 1")
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
     return threads or len(os.sched_getaffinity(0))

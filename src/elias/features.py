@@ -10,8 +10,6 @@ Training and serving run the same lines of code, so the same text gives the same
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from elias.errors import InputError, ModelError
+from elias.persistence import read_object, write_array, write_json
 from elias.words import HIGHEST_COUNT, GrowingWords, Words, chunks_of
 
 FORMAT_VERSION = 1
@@ -111,10 +110,10 @@ class TfIdf:
         """Write vectorizer.npy (idf), then vectorizer.json (settings, words), into the folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        _save_array(folder / "vectorizer.npy", self.idf)
+        write_array(folder / "vectorizer.npy", self.idf)
         settings = {"min_df": self.min_df, "max_words": self.max_words, "n_texts": self.n_texts}
         content = {"format_version": FORMAT_VERSION, "kind": "tf-idf", "settings": settings}
-        _save_json(folder / "vectorizer.json", {**content, "words": self.words.words})
+        write_json(folder / "vectorizer.json", {**content, "words": self.words.words}, indent=None)
 
     @classmethod
     def load(cls, folder: str | Path) -> TfIdf:
@@ -196,8 +195,8 @@ def write_csr(folder: str | Path, matrix: sp.csr_matrix) -> None:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     for name, array in (("data", matrix.data), ("indices", matrix.indices), ("indptr", matrix.indptr)):
-        _save_array(folder / f"{name}.npy", array)
-    _save_json(folder / "csr.json", {"format_version": FORMAT_VERSION, "kind": "csr", "shape": list(matrix.shape)})
+        write_array(folder / f"{name}.npy", array)
+    write_json(folder / "csr.json", {"format_version": FORMAT_VERSION, "kind": "csr", "shape": list(matrix.shape)})
 
 
 def open_csr(folder: str | Path) -> sp.csr_matrix:
@@ -217,19 +216,6 @@ def open_csr(folder: str | Path) -> sp.csr_matrix:
     return matrix
 
 
-def _save_array(path: Path, array: np.ndarray) -> None:
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
-    os.replace(part, path)
-
-
-def _save_json(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    os.replace(part, path)
-
-
 def _load_array(path: Path, dtype: type[np.generic] | None = None) -> np.ndarray:
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -241,14 +227,8 @@ def _load_array(path: Path, dtype: type[np.generic] | None = None) -> np.ndarray
 
 
 def _load_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path}: not found; the folder is not one of ours or its writing was not finished") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); write it again") from error
-    version = content.get("format_version") if isinstance(content, dict) else None
+    content = read_object(path)
+    version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise ModelError(f"{path}: format_version {version!r}; this program reads {FORMAT_VERSION}")
-    assert isinstance(content, dict)
     return content

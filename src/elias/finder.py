@@ -6,18 +6,30 @@ calls, so any number of threads may call it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from . import classifiers, search
-from .model import Network
+from .model import Network, ragged
 from .predictions import NOTHING, Predictions, stack
 from .search import Ragged
 
 BATCH = 256
+
+
+@dataclass(frozen=True)
+class _ByLabel:
+    """The edges of label l are edges[indptr[l] : indptr[l + 1]]; edge f starts from clusters_F[f]."""
+
+    indptr: np.ndarray
+    edges: np.ndarray
+    clusters_F: np.ndarray
 
 
 class Finder:
@@ -56,28 +68,46 @@ class Finder:
         return self._rank(phi_BD, labels_BS, cluster_BS, cluster_score_BS, edge_score_BS, k, explain)
 
     @torch.no_grad()
-    def score(self, prepared: Any, rows: np.ndarray, k: int, candidates: Ragged, *, explain: bool = False) -> Predictions:
+    def score(
+        self, prepared: Any, rows: np.ndarray, k: int, candidates: Ragged, *, explain: bool = False
+    ) -> Predictions:
         """The k best of each row's own candidates, each scored over ALL clusters it has an edge from."""
         network, device = self.network, self.network.device
         phi_BD = network.encoder.encode(prepared, rows)
-        s_BC = search.cluster_scores(network.clusters(phi_BD), network.settings.alpha)
-        width = int(np.diff(candidates.indptr).max(initial=1))
-        shape = (len(rows), max(1, width))
+        s = search.cluster_scores(network.clusters(phi_BD), network.settings.alpha).cpu().numpy()
+        shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
         labels, cluster = np.full(shape, NOTHING, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         cluster_score, edge_score = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        label_indptr, positions = self.index.by_label()
-        clusters_F, edges_F, s = self.index.clusters, self.edge_scores_F.cpu().numpy(), s_BC.cpu().numpy()
+        clusters_F, edge_scores_F = self._by_label.clusters_F, self.edge_scores_F.cpu().numpy()
         for row in range(len(rows)):
             wanted = candidates.labels[candidates.indptr[row] : candidates.indptr[row + 1]]
-            for column, label in enumerate(wanted):
-                edges = positions[label_indptr[label] : label_indptr[label + 1]]
-                labels[row, column] = label
-                if len(edges):
-                    best = edges[np.argmax(s[row, clusters_F[edges]] * edges_F[edges])]
-                    cluster[row, column] = clusters_F[best]
-                    cluster_score[row, column], edge_score[row, column] = s[row, clusters_F[best]], edges_F[best]
-        tensors = (torch.from_numpy(a).to(device) for a in (labels, cluster, cluster_score, edge_score))
-        return self._rank(phi_BD, *tensors, k, explain)
+            labels[row, : len(wanted)] = wanted
+            columns, edges = self._best_edges(wanted, s[row])
+            cluster[row, columns] = clusters_F[edges]
+            cluster_score[row, columns], edge_score[row, columns] = s[row, clusters_F[edges]], edge_scores_F[edges]
+        labels_BS, cluster_BS, s_BS, e_BS = (
+            torch.from_numpy(array).to(device) for array in (labels, cluster, cluster_score, edge_score)
+        )
+        return self._rank(phi_BD, labels_BS, cluster_BS, s_BS, e_BS, k, explain)
+
+    def _best_edges(self, labels: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(places in `labels` that have an edge, their best edge): the strongest path, ties to the lower cluster."""
+        view = self._by_label
+        lengths = np.diff(view.indptr)[labels]
+        columns = np.flatnonzero(lengths)
+        lengths = lengths[columns]
+        ends = np.cumsum(lengths)
+        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+        edges = view.edges[np.repeat(view.indptr[labels[columns]], lengths) + within]
+        path = s[view.clusters_F[edges]] * self.edge_scores_F.cpu().numpy()[edges]
+        order = np.lexsort((edges, -path, np.repeat(columns, lengths)))
+        return columns, edges[order[ends - lengths]]
+
+    @cached_property
+    def _by_label(self) -> _ByLabel:
+        """The graph seen from the labels; made when candidates are first asked for."""
+        indptr, edges = self.index.by_label()
+        return _ByLabel(indptr, edges, self.index.clusters)
 
     def _rank(
         self, phi_BD: Tensor, labels_BS: Tensor, cluster_BS: Tensor, s_BS: Tensor, e_BS: Tensor, k: int, explain: bool
@@ -106,13 +136,13 @@ class Finder:
             }
         return Predictions(labels=pick(labels_BS, NOTHING).astype(np.int32), scores=pick(p_BS, 0.0), parts=parts)
 
-    def find_all(self, prepared: Any, n_rows: int, k: int, *, excluded: Any = None, explain: bool = False) -> Predictions:
+    def find_all(
+        self, prepared: Any, n_rows: int, k: int, *, excluded: sp.csr_matrix | None = None, explain: bool = False
+    ) -> Predictions:
         """`find` over all prepared rows in batches; `excluded` is a sparse rows x L matrix."""
-        from .model import ragged
-
         pieces = []
         for start in range(0, n_rows, BATCH):
             rows = np.arange(start, min(start + BATCH, n_rows))
             left_out = None if excluded is None else ragged(excluded, rows)[0]
             pieces.append(self.find(prepared, rows, k, excluded=left_out, explain=explain))
-        return stack(pieces)
+        return stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)

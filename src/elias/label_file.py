@@ -12,7 +12,7 @@ import numpy as np
 
 from .dataset.labels import LabelSet
 from .errors import ModelError
-from .persistence import written_beside
+from .persistence import unreadable, written_beside
 
 HEADER = "id\ttext\ttraining_count\tstage1_cluster"
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -34,16 +34,16 @@ def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
                 raise ModelError(f'{path}:1: the header must be "{HEADER}"; this is not a label file of elias')
             for number, line in enumerate(lines, start=2):
                 fields = line.rstrip("\n").split("\t")
-                if len(fields) != 4 or not fields[2].isdigit() or not fields[3].removeprefix("-").isdigit():
+                if len(fields) != 4 or not fields[2].isdecimal() or not fields[3].removeprefix("-").isdecimal():
                     raise ModelError(f"{path}:{number}: needs id, text, count and cluster; the file is damaged")
                 ids.append(_plain(fields[0]))
                 texts.append(_plain(fields[1]))
                 counts.append(int(fields[2]))
                 clusters.append(int(fields[3]))
-    except FileNotFoundError:
-        raise ModelError(f"{path}: the file is missing") from None
     except UnicodeDecodeError as problem:
         raise ModelError(f"{path}: not UTF-8 ({problem}); the file is damaged") from None
+    except OSError as problem:
+        raise ModelError(unreadable(path, problem)) from None
     return LabelSet(ids, texts), np.array(counts, dtype=np.int64), np.array(clusters, dtype=np.int32)
 
 

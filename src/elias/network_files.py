@@ -14,7 +14,7 @@ from .encoders import Encoder, load_encoder
 from .errors import ModelError
 from .index import LabelIndex
 from .model import Network, SearchSettings
-from .persistence import read_json, read_tensors, write_json, write_tensors, written_beside
+from .persistence import read_object, read_tensors, write_json, write_tensors, written_beside
 from .tables import RowTable
 
 
@@ -44,28 +44,34 @@ def write_network(network: Network, folder: Path) -> None:
 
 
 def load_network(folder: Path, *, device: torch.device, threads: int) -> Network:
-    """The network saved in a folder, memory-mapped on a CPU."""
-    clusters, _ = read_tensors(folder / "clusters.safetensors")
-    classifiers, _ = read_tensors(folder / "classifiers.safetensors")
+    """The network saved in a folder, memory-mapped on a CPU. Files that do not belong together are refused."""
     index = load_index(folder / "index.safetensors")
-    search = read_json(folder / "network.json")["search"]
-    weights, biases = (_wanted(classifiers, name, folder / "classifiers.safetensors") for name in ("weights", "biases"))
-    if len(weights) != index.n_labels or len(biases) != index.n_labels:
-        raise ModelError(
-            f"{folder / 'classifiers.safetensors'}: {len(weights)} classifiers, but index.safetensors knows "
-            f"{index.n_labels} labels; these files do not belong together"
-        )
     encoder: Encoder = load_encoder(folder / "encoder", threads=threads)
+    clusters = folder / "clusters.safetensors"
+    classifiers = folder / "classifiers.safetensors"
+    arrays, _ = read_tensors(clusters)
+    weight = _wanted(arrays, "weight", clusters, (index.n_clusters, encoder.dim))
+    bias = _wanted(arrays, "bias", clusters, (index.n_clusters,))
+    arrays, _ = read_tensors(classifiers)
+    weights = _wanted(arrays, "weights", classifiers, (index.n_labels, encoder.dim))
+    biases = _wanted(arrays, "biases", classifiers, (index.n_labels, 1))
     encoder.to(device)
     return Network(
         encoder,
-        _linear(_wanted(clusters, "weight", folder), _wanted(clusters, "bias", folder)).to(device),
+        _linear(weight, bias).to(device),
         index,
         RowTable(torch.from_numpy(weights).to(device), threads=threads),
         RowTable(torch.from_numpy(biases).to(device), threads=threads),
-        SearchSettings(**search),
+        _search_settings(folder / "network.json"),
         threads=threads,
     )
+
+
+def _search_settings(path: Path) -> SearchSettings:
+    try:
+        return SearchSettings(**read_object(path, "search")["search"])
+    except TypeError as problem:
+        raise ModelError(f"{path}: not settings of a search ({problem}); the file is damaged") from None
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
@@ -75,10 +81,19 @@ def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
     return layer
 
 
-def _wanted(arrays: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
+def _wanted(
+    arrays: dict[str, np.ndarray], name: str, path: Path, shape: tuple[int, ...] | None, dtype: type = np.float32
+) -> np.ndarray:
+    """An array of a file, of the type and (None: one-dimensional) shape that the other files ask for."""
     if name not in arrays:
         raise ModelError(f'{path}: has no "{name}"; this is not a file of elias')
-    return arrays[name]
+    array = arrays[name]
+    if array.dtype != dtype or (array.ndim != 1 if shape is None else array.shape != shape):
+        raise ModelError(
+            f'{path}: "{name}" is {array.dtype} of shape {array.shape}, but the other files of this model ask for '
+            f"{np.dtype(dtype)} of {shape or 'one dimension'}; these files do not belong together"
+        )
+    return array
 
 
 def save_index(index: LabelIndex, path: Path) -> None:
@@ -94,8 +109,10 @@ def load_index(path: Path) -> LabelIndex:
         details: dict[str, Any] = {"beta": float(about["beta"]), "n_labels": int(about["n_labels"])}
     except (KeyError, ValueError):
         raise ModelError(f"{path}: its header lacks beta or n_labels; this is not an index of elias") from None
-    indptr, labels = _wanted(arrays, "indptr", path), _wanted(arrays, "labels", path)
+    indptr = _wanted(arrays, "indptr", path, None, np.int64)
+    labels = _wanted(arrays, "labels", path, None, np.int32)
+    logits = _wanted(arrays, "logits", path, labels.shape) if "logits" in arrays else None
     ok = len(indptr) >= 1 and indptr[0] == 0 and indptr[-1] == len(labels) and bool(np.all(np.diff(indptr) >= 0))
     if not ok or (len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < details["n_labels"]):
         raise ModelError(f"{path}: edges point outside the index; the file is damaged, restore it from a copy")
-    return LabelIndex(indptr=indptr, labels=labels, logits=arrays.get("logits"), **details)
+    return LabelIndex(indptr=indptr, labels=labels, logits=logits, **details)

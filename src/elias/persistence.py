@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,27 +22,38 @@ import numpy as np
 
 from .errors import EliasError, ModelError, RunError
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_DTYPES = _FLOATS | {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """A sibling of `path` to write to; renamed to `path` when the block ends well, removed when it does not."""
-    part = path.with_name(path.name + ".part")
-    remove(part)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with disk_errors(path):
+    """A sibling of `path` to write to; renamed to `path` when the block ends well, removed when it does not.
+
+    A folder that is replaced steps aside to NAME.old for the moment of the renaming. Killed in that moment, the
+    next writer puts it back.
+    """
+    part, old = path.with_name(path.name + ".part"), path.with_name(path.name + ".old")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _put_back(old, path)
+        remove(part)
+        try:
             yield part
             _sync(part)
-            if path.is_dir():
-                remove(path)
+            if path.is_dir() and not part.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+            if part.is_dir() and path.exists():
+                os.replace(path, old)
             os.replace(part, path)
-    except BaseException:
-        remove(part)
-        raise
+        except BaseException:
+            _put_back(old, path)
+            remove(part)
+            raise
+        remove(old)
 
 
 @contextmanager
@@ -51,11 +62,20 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        # numpy reports a short write without a number: "1000 requested and 12 written".
+        if error.errno in _FULL or (error.errno is None and "requested and" in str(error)):
             raise RunError(f"{path}: the disk is full; free some space and start the same command again") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise RunError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+        if error.errno in _FORBIDDEN:
+            raise RunError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
         raise
+
+
+def _put_back(old: Path, path: Path) -> None:
+    """A folder that stepped aside returns, unless its successor has arrived."""
+    if old.exists() and path.exists():
+        remove(old)
+    elif old.exists():
+        os.replace(old, path)
 
 
 def remove(path: Path) -> None:
@@ -66,6 +86,28 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def link_tree(source: Path, target: Path) -> None:
+    """A copy of a folder that shares its files where the file system allows hard links.
+
+    Safe because a finished file is never written to again: `written_beside` puts a new one in its place.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for item in sorted(source.iterdir()):
+        if item.is_dir():
+            link_tree(item, target / item.name)
+        else:
+            link_or_copy(item, target / item.name)
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """A hard link, or a copy across file systems. A file that is there already is replaced, not written to."""
+    remove(Path(target))
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def _sync(path: Path) -> None:
     """Have the system write a file, or every file of a folder, to the disk."""
     for file in [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]:
@@ -73,19 +115,45 @@ def _sync(path: Path) -> None:
             os.fsync(handle.fileno())
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, *, indent: int | None = 1) -> None:
+    # Half a surrogate pair, which UTF-8 cannot hold, becomes \udxxx, which JSON reads back.
+    raw = json.dumps(content, ensure_ascii=False, indent=indent).encode("utf-8", "backslashreplace")
     with written_beside(path) as part:
-        part.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        part.write_bytes(raw + b"\n")
 
 
 def read_json(path: Path, error: type[EliasError] = ModelError) -> Any:
     """The content of a JSON file; `error` says what a broken one means."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise error(f"{path}: the file is missing") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:
         raise error(f"{path}: not readable as JSON ({problem}); the file is damaged, restore it from a copy") from None
+    except OSError as problem:
+        raise error(unreadable(path, problem)) from None
+
+
+def read_object(path: Path, *keys: str, error: type[EliasError] = ModelError) -> dict[str, Any]:
+    """A JSON file that must hold an object with these keys."""
+    content = read_json(path, error)
+    if not isinstance(content, dict):
+        raise error(f"{path}: holds a {type(content).__name__}, not an object; the file is damaged or not one of elias")
+    for key in keys:
+        if key not in content:
+            raise error(f'{path}: has no "{key}"; the file is damaged or not one of elias')
+    return content
+
+
+def unreadable(path: Path, problem: OSError) -> str:
+    """What to say of a file that cannot be opened."""
+    if isinstance(problem, FileNotFoundError):
+        return f"{path}: the file is missing"
+    return f"{path}: cannot be read ({problem.strerror or problem})"
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """A .npy file, written whole or not at all."""
+    with written_beside(path) as part, open(part, "wb") as out:
+        np.save(out, array, allow_pickle=False)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
@@ -95,14 +163,15 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
     for name, tensor in tensors.items():
         array = np.ascontiguousarray(tensor)
         arrays.append(array)
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
+        end = at + array.nbytes
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 64 + 56)  # the first array starts on a cache line
     with written_beside(path) as part, open(part, "wb") as out:
         out.write(len(raw).to_bytes(8, "little") + raw)
         for array in arrays:
-            out.write(memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+            out.write(array.reshape(-1).view(np.uint8).data)
 
 
 def read_tensors(path: Path, error: type[EliasError] = ModelError) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -116,10 +185,10 @@ def read_tensors(path: Path, error: type[EliasError] = ModelError) -> tuple[dict
             header = json.loads(file.read(length))
         metadata = header.pop("__metadata__", {})
         return {name: _mapped(path, entry, 8 + length, size) for name, entry in header.items()}, metadata
-    except FileNotFoundError:
-        raise error(f"{path}: the file is missing") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise error(f"{path}: not a whole safetensors file ({problem}); restore it from a copy") from None
+    except OSError as problem:
+        raise error(unreadable(path, problem)) from None
 
 
 def _mapped(path: Path, entry: Mapping[str, Any], base: int, size: int) -> np.ndarray:
@@ -140,19 +209,30 @@ class FolderLock:
         self._file: IO[str] | None = None
 
     def __enter__(self) -> FolderLock:
-        self._file = open(self.path, "a+")  # noqa: SIM115  (held until __exit__)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "another process"
-            self._file.close()
-            raise RunError(f"{self.path.parent}: {owner} is writing here; wait for it, or choose another -o") from None
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()}")
-        self._file.flush()
+        with disk_errors(self.path):
+            self._file = open(self.path, "a+")  # held until __exit__
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._file.truncate(0)
+                self._file.write(f"process {os.getpid()}")
+                self._file.flush()
+            except BlockingIOError:
+                self._file.seek(0)
+                owner = self._file.read().strip() or "another process"
+                self._file.close()
+                message = f"{self.path.parent}: {owner} is writing here; wait for it, or choose another -o"
+                raise RunError(message) from None
+            except OSError:
+                _close(self._file)
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _close(file: IO[str]) -> None:
+    """Close a file whose last bytes the disk may refuse."""
+    with suppress(OSError):
+        file.close()

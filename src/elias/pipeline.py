@@ -7,8 +7,6 @@ Each arrow is a step of the run folder: skipped when it is done, resumed when it
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,21 +21,32 @@ from .config import Settings, StageSettings, known, resolve
 from .dataset import Dataset
 from .devices import pick_device, pick_threads
 from .encoders import load_encoder
-from .errors import RunError
+from .errors import InputError, RunError
 from .features import label_centroids, psi
 from .finder import Finder
 from .index import LabelIndex
 from .model import Network
 from .network_files import load_index, load_network, save_index
-from .persistence import read_json, read_tensors, remove, write_json, write_tensors, written_beside
+from .persistence import (
+    link_or_copy,
+    link_tree,
+    read_object,
+    read_tensors,
+    remove,
+    write_json,
+    write_tensors,
+    written_beside,
+)
 from .predictor import Model, load
 from .preparation import Prepared, open_preparation, write_preparation
 from .progress import SILENT, Progress
 from .randomness import generator
 from .runs import Run
-from .sizes import size_of, training_counts
-from .stages import new_network, train_stage
+from .sizes import describe, size_of, training_counts
+from .stages import CHECKPOINT, new_network, train_stage
 from .start import ENCODE_BATCH
+
+__all__ = ["fit", "fit_to", "link_or_copy"]
 
 TYPICAL_WORDS = 8
 
@@ -55,42 +64,52 @@ def fit(
         with tempfile.TemporaryDirectory(prefix="elias-") as folder:
             return fit(data, settings=settings, run_dir=folder, progress=progress)  # its maps outlive the folder
     with Run(Path(run_dir), progress) as run:
-        return load(_fit(data, settings or Settings(), run, progress, force))
+        finished, used = _fit(data, settings or Settings(), run, progress, force)
+        return load(finished, device=used.run.device, threads=used.run.threads)
 
 
 def fit_to(
-    data: Dataset, output: str | Path, *, settings: Settings | None = None, progress: Progress = SILENT, force: bool = False
+    data: Dataset,
+    output: str | Path,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = SILENT,
+    force: bool = False,
 ) -> Path:
     """Train in OUTPUT.run/ and put the finished model at OUTPUT. An existing OUTPUT is refused without `force`."""
     output = Path(output)
-    if output.exists() and not force:
-        raise RunError(f"{output} exists; choose another -o, or pass --force to replace it")
-    run_dir = output.with_name(output.name + ".run")
-    with Run(run_dir, progress) as run:
-        finished = _fit(data, settings or Settings(), run, progress, force)
+    check_output(output, force=force)
+    with Run(output.with_name(output.name + ".run"), progress) as run:
+        check_output(output, force=force)  # whoever held the lock may have put it there
+        finished, _ = _fit(data, settings or Settings(), run, progress, force)
         with written_beside(output) as part:
-            shutil.copytree(finished, part, copy_function=link_or_copy)
+            link_tree(finished, part)
             remove(part / "done.json")
             remove(part / "begun.json")
     return output
 
 
-def link_or_copy(source: str, target: str) -> None:
-    """A hard link where the file system allows one: finished files are never written to again."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+def check_output(output: Path, *, force: bool) -> None:
+    """Refuse a place where no model can go, before anything is computed."""
+    if output.name in ("", ".."):
+        raise InputError(f'"{output}" is not a name for a model; write -o FOLDER')
+    if not output.exists():
+        return
+    if not force:
+        raise RunError(f"{output} exists; choose another -o, or pass --force to replace it")
+    if not (output / "config.json").is_file():
+        raise RunError(f"{output} exists and is not a model, so --force does not replace it; choose another -o")
 
 
-def _fit(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> Path:
-    settings = given.updated({"run.threads": pick_threads(given.run.threads)})
-    settings = run.freeze(given, resolve(settings, size_of(data)), data.fingerprint(), restart=force)
+def _fit(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> tuple[Path, Settings]:
+    """The folder of the finished model in the run, and the settings it was made with."""
+    machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
+    resolved = resolve(given.updated(machine), size_of(data))
+    settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
     pick_threads(settings.run.threads)
     device = pick_device(settings.run.device)
     progress.say(describe(settings, data))
-    steps = _Steps(data, settings, run, progress, device)
-    return steps.model()
+    return _Steps(data, settings, run, progress, device).model(), settings
 
 
 class _Steps:
@@ -114,7 +133,12 @@ class _Steps:
 
     def _prepared(self) -> Prepared:
         s = self.settings
-        depends = {"features": vars(s.features), "encoder": vars(s.encoder), "seed": s.run.seed, "threads": s.run.threads}
+        depends = {
+            "features": vars(s.features),
+            "encoder": vars(s.encoder),
+            "seed": s.run.seed,
+            "threads": s.run.threads,
+        }
         build = lambda folder: write_preparation(self.data, s, folder, self.progress)  # noqa: E731
         folder = self.run.step("10-features", depends, build)
         return open_preparation(self.data, s, folder, self.progress)
@@ -134,7 +158,9 @@ class _Steps:
                 threads=self.threads,
             )
             write_tensors(folder / "clusters.safetensors", {"cluster_of_label": clusters})
-            write_json(folder / "words.json", typical_words(prepared, clusters, known(self.settings.clustering.clusters)))
+            write_json(
+                folder / "words.json", typical_words(prepared, clusters, known(self.settings.clustering.clusters))
+            )
 
         return self.run.step(name, vars(self.settings.clustering), build)
 
@@ -151,7 +177,9 @@ class _Steps:
         def make() -> Network:
             encoder = load_encoder(prepared.encoder_folder, threads=self.threads)
             encoder.to(self.device)
-            return new_network(encoder, index, prepared.train, cluster_of_label, self.settings, stage, name=name, device=self.device)
+            return new_network(
+                encoder, index, prepared.train, cluster_of_label, self.settings, stage, name=name, device=self.device
+            )
 
         return self._stage(name, prepared, make, stage)
 
@@ -174,7 +202,7 @@ class _Steps:
             write_json(folder / "rescues.json", rescues)
 
         folder = self.run.step("40-adjacency", vars(s.index), build)
-        rescues = read_json(folder / "rescues.json")
+        rescues = read_object(folder / "rescues.json", "by_matching", "by_cluster")
         self.progress.say(f"  rescued labels: {rescues['by_matching']} by matching, {rescues['by_cluster']} by cluster")
         return folder
 
@@ -199,7 +227,7 @@ class _Steps:
             )  # fmt: skip
 
         depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
-        return self.run.step(name, depends, build)
+        return self.run.step(name, depends, build, scratch=[CHECKPOINT])
 
     def _network(self, stage: Path) -> Network:
         return load_network(stage / "network", device=self.device, threads=self.threads)
@@ -208,17 +236,17 @@ class _Steps:
         """Everything a user needs, in one folder."""
 
         def build(folder: Path) -> None:
-            shutil.copytree(stage / "network", folder, copy_function=link_or_copy, dirs_exist_ok=True)
+            link_tree(stage / "network", folder)
             counts, n_train = training_counts(self.data)
             Model(
                 network=self._network(stage),
                 labels=self.data.labels,
                 label_counts=counts,
                 stage1_clusters=read_clusters(clusters),
-                cluster_words=read_json(clusters / "words.json")["words"],
+                cluster_words=read_object(clusters / "words.json", "words")["words"],
                 vectorizer=prepared.vectorizer,
                 n_train=n_train,
-                about=about(self.data, self.settings, prepared, self.run.folder / "log.jsonl"),
+                about=about(self.data, self.settings, prepared, read_object(stage / "stage.json", "best")["best"]),
             ).write_around(folder)
 
         return self.run.step("90-model", {"data": self.data.name}, build)
@@ -243,14 +271,16 @@ def typical_words(prepared: Prepared, clusters: np.ndarray, n_clusters: int) -> 
     centroids = label_centroids(prepared.bow, prepared.train.labels)
     words = prepared.vectorizer.words.words
     found = []
-    for members in np.split(np.argsort(clusters, kind="stable"), np.searchsorted(np.sort(clusters), np.arange(n_clusters)))[1:]:
+    for members in np.split(
+        np.argsort(clusters, kind="stable"), np.searchsorted(np.sort(clusters), np.arange(n_clusters))
+    )[1:]:
         total = np.asarray(centroids[members].sum(axis=0)).ravel()
         best = np.argsort(-total, kind="stable")[:TYPICAL_WORDS]
         found.append([words[word] for word in best if total[word] > 0])
     return {"words": found}
 
 
-def about(data: Dataset, settings: Settings, prepared: Prepared, log: Path) -> dict[str, Any]:
+def about(data: Dataset, settings: Settings, prepared: Prepared, validation: dict[str, Any]) -> dict[str, Any]:
     """What config.json says besides versions."""
     features = None if prepared.vectorizer is not None else int(prepared.bow.shape[1])
     return {
@@ -260,32 +290,7 @@ def about(data: Dataset, settings: Settings, prepared: Prepared, log: Path) -> d
             "exclude_own_id": data.settings.exclude_own_id,
             "propensity_a": data.settings.propensity_a,
             "propensity_b": data.settings.propensity_b,
-            "features": features,
+            "features": features,  # columns of a vector; None: texts
         },
-        "validation": _last_validation(log),
+        "validation": validation,
     }
-
-
-def _last_validation(log: Path) -> dict[str, Any]:
-    """The best validation metrics of the run, from its log."""
-    import json
-
-    best: dict[str, Any] = {}
-    for line in log.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        for kind in ("validation", "validation_mean"):
-            if kind in record and record[kind]["nDCG@5"] >= best.get("nDCG@5", -1.0):
-                best = {**record[kind], "stage": record["stage"], "epoch": record["epoch"], "weights": kind}
-    return best
-
-
-def describe(settings: Settings, data: Dataset) -> str:
-    """The chosen settings, in a few lines, before training starts."""
-    s, size = settings, size_of(data)
-    return (
-        f"{data.name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs\n"
-        f"  encoder {s.encoder.kind}, d={s.encoder.dim}; C={s.clustering.clusters} clusters, kappa={s.index.kappa} edges each, "
-        f"beta={s.index.beta:.0f}, alpha={s.index.alpha:g}; beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}\n"
-        f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
-        f"{s.split.validation_rows} rows held out for validation; seed {s.run.seed}, {s.run.threads} threads"
-    )

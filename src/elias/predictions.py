@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+PART_TYPES = {
+    "cluster": np.int32,
+    "cluster_score": np.float32,
+    "edge_score": np.float32,
+    "classifier": np.float32,
+}
 NOTHING = -1  # the label number where a row has fewer than k answers
 
 
@@ -26,6 +32,12 @@ class Predictions:
     ids: Sequence[str] | None = None  # the inputs' own ids
     label_ids: Sequence[str] | None = None  # to give labels their names back
 
+    @classmethod
+    def of_nothing(cls, k: int, *, explain: bool = False) -> Predictions:
+        """The answer to no inputs at all."""
+        parts = {name: np.empty((0, k), dtype=dtype) for name, dtype in PART_TYPES.items()} if explain else None
+        return cls(labels=np.empty((0, k), np.int32), scores=np.empty((0, k), np.float32), parts=parts)
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -40,8 +52,10 @@ class Predictions:
     def records(self, label_texts: Sequence[str] | None = None) -> list[list[dict[str, Any]]]:
         """One dictionary per label with everything known about it, ready for JSON."""
         assert self.label_ids is not None, "these predictions carry no label names"
-        return [[self._record(row, column, label_texts) for column in range(self.labels.shape[1])
-                 if self.labels[row, column] >= 0] for row in range(len(self))]  # fmt: skip
+        return [
+            [self._record(row, column, label_texts) for column in np.flatnonzero(self.labels[row] >= 0).tolist()]
+            for row in range(len(self))
+        ]
 
     def _record(self, row: int, column: int, label_texts: Sequence[str] | None) -> dict[str, Any]:
         assert self.label_ids is not None

@@ -17,13 +17,14 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from .dataset.labels import LabelSet
+from .devices import pick_device, pick_threads
 from .encoders import Inputs
 from .errors import InputError, ModelError, did_you_mean
 from .features import TfIdf
@@ -31,12 +32,13 @@ from .finder import BATCH, Finder
 from .label_file import read_labels, write_labels
 from .model import Network
 from .network_files import load_network, write_network
-from .persistence import read_json, write_json, written_beside
+from .persistence import read_object, write_json, written_beside
 from .predictions import Predictions, stack
 from .search import Ragged
 from .version import __version__
 
 FORMAT_VERSION = 1
+MOST_CANDIDATES = 1 << 22  # scored at a time
 
 
 @dataclass(kw_only=True)
@@ -67,17 +69,21 @@ class Model:
         return self._prepare_vectors(inputs)
 
     def _prepare_vectors(self, inputs: Any) -> tuple[Any, int]:
-        if isinstance(inputs, (str, list, tuple)) and len(inputs) and isinstance(inputs[0], str):
+        if isinstance(inputs, str) or (isinstance(inputs, list | tuple) and inputs and isinstance(inputs[0], str)):
             raise InputError("this model was trained on vectors, not on texts; pass a matrix with one row an input")
+        width = int(self.about["dataset"]["features"])
         if sp.issparse(inputs):
-            given = Inputs(bow=sp.csr_matrix(inputs, dtype=np.float32))
-            width = given.bow.shape[1] if given.bow is not None else 0
+            given = Inputs(bow=sp.csr_matrix(cast("Any", inputs), dtype=np.float32))
         else:
-            given = Inputs(vectors=np.atleast_2d(np.asarray(inputs, dtype=np.float32)))
-            width = given.vectors.shape[1] if given.vectors is not None else 0
-        wanted = self.about.get("dataset", {}).get("features")
-        if wanted is not None and width != wanted:
-            raise InputError(f"these vectors have {width} columns; the model was trained on {wanted}")
+            rows = np.asarray(inputs, dtype=np.float32)
+            given = Inputs(vectors=rows.reshape(0, width) if rows.size == 0 else np.atleast_2d(rows))
+        matrix = given.bow if given.bow is not None else given.vectors
+        assert matrix is not None
+        if matrix.ndim != 2 or matrix.shape[1] != width:
+            raise InputError(f"vectors of shape {matrix.shape}; the model was trained on rows of {width} columns")
+        values = matrix if isinstance(matrix, np.ndarray) else matrix.data
+        if not np.isfinite(values).all():
+            raise InputError("the vectors hold NaN or infinite values")
         return self.network.encoder.prepare(given), len(given)
 
     def predict(
@@ -94,37 +100,47 @@ class Model:
         """The k best labels of each input.
 
         `candidates`: for each input, the only labels to score, each over all clusters. `allow`: the same list
-        for every input. `block`: labels never to suggest. `ids`: the inputs' own ids, echoed; where the dataset
-        said exclude_own_id, an input is never given its own id.
+        for every input; with both, labels of both. `block`: labels never to suggest. `ids`: the inputs' own ids,
+        echoed; where the dataset said exclude_own_id, an input is never given its own id.
         """
         if isinstance(inputs, str):
             inputs = [inputs]
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
         prepared, n = self.prepare(inputs)
-        if candidates is not None and len(candidates) != n:
-            raise InputError(f"{len(candidates)} candidate lists for {n} inputs; give one list an input")
-        if ids is not None and len(ids) != n:
-            raise InputError(f"{len(ids)} ids for {n} inputs; give one id an input")
-        if allow is not None and candidates is None:
-            candidates = [allow] * n
+        for what, given in (("candidate lists", candidates), ("ids", ids)):
+            if given is not None and len(given) != n:
+                raise InputError(f"{len(given)} {what} for {n} inputs; give one for each")
         k = min(k, len(self.labels))
-        blocked = self._numbers(block or [])
+        blocked = self._numbers(block or [], "block")
+        if candidates is None and allow is None:
+            wanted, batch = None, BATCH
+        else:
+            wanted = self._wanted(candidates, allow, n)
+            batch = min(BATCH, max(1, MOST_CANDIDATES // max(1, max(map(len, wanted), default=1))))
         pieces = []
-        for start in range(0, n, BATCH):
-            rows = np.arange(start, min(start + BATCH, n))
-            excluded = [np.union1d(blocked, self._own(ids, row)) for row in rows]
-            if candidates is None:
+        for start in range(0, n, batch):
+            rows = np.arange(start, min(start + batch, n))
+            excluded = [np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()]
+            if wanted is None:
                 found = self.finder.find(prepared, rows, k, excluded=_ragged(excluded), explain=explain)
             else:
-                wanted = [self._numbers(candidates[row]) for row in rows]
-                left = [np.setdiff1d(w, e) for w, e in zip(wanted, excluded, strict=True)]
+                left = [np.setdiff1d(wanted[row], out) for row, out in zip(rows.tolist(), excluded, strict=True)]
                 found = self.finder.score(prepared, rows, k, _ragged(left), explain=explain)
             pieces.append(found)
-        if not pieces:
-            nothing = np.empty((0, k))
-            pieces = [Predictions(labels=nothing.astype(np.int32), scores=nothing.astype(np.float32))]
-        return replace(stack(pieces), ids=ids, label_ids=self.labels.ids)
+        answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
+        return replace(answer, ids=ids, label_ids=self.labels.ids)
+
+    def _wanted(
+        self, candidates: Sequence[Sequence[str]] | None, allow: Sequence[str] | None, n: int
+    ) -> list[np.ndarray]:
+        """The label numbers each input may be given."""
+        allowed = None if allow is None else self._numbers(allow, "allow")
+        if candidates is None:
+            assert allowed is not None
+            return [allowed] * n
+        wanted = [self._numbers(names, f"candidates of input {row}") for row, names in enumerate(candidates)]
+        return wanted if allowed is None else [np.intersect1d(numbers, allowed) for numbers in wanted]
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of dataset rows, with the pairs the dataset excludes left out; for evaluation."""
@@ -138,13 +154,16 @@ class Model:
         number = self.labels.number_of.get(str(ids[row]))
         return np.array([] if number is None else [number], dtype=np.int64)
 
-    def _numbers(self, names: Sequence[str]) -> np.ndarray:
+    def _numbers(self, names: Sequence[str], what: str) -> np.ndarray:
         """Label numbers of some label ids."""
+        if isinstance(names, str):
+            raise InputError(f'{what}: "{names}" is one text; give a list of label ids')
         numbers = []
         for name in names:
             number = self.labels.number_of.get(str(name))
             if number is None:
-                raise InputError(f'unknown label "{name}"{did_you_mean(str(name), self.labels.ids[:200_000])}')
+                close = did_you_mean(str(name), self.labels.ids[:200_000])
+                raise InputError(f'{what}: unknown label "{name}"{close}')
             numbers.append(number)
         return np.unique(np.array(numbers, dtype=np.int64))
 
@@ -171,39 +190,54 @@ class Model:
 
 def load(folder: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
     """Open a saved model. Large arrays are memory-mapped, so this is quick whatever the size."""
-    from .devices import pick_device, pick_threads
-
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")
     if not (folder / "config.json").exists():
         raise ModelError(f"{folder}: has no config.json, so it is not a model folder of elias")
-    about = read_json(folder / "config.json")
-    version = about.pop("format_version", None)
-    if not isinstance(version, int) or version > FORMAT_VERSION or version < 1:
-        written = about.get("versions", {}).get("elias", "another program")
-        raise ModelError(
-            f"{folder / 'config.json'}: format_version {version} was written by elias {written}; this elias {__version__} "
-            f"reads up to {FORMAT_VERSION}; upgrade elias"
-        )
-    about.pop("versions", None)
+    about = _read_config(folder / "config.json")
     labels, counts, clusters = read_labels(folder / "labels.tsv")
     network = load_network(folder, device=pick_device(device), threads=pick_threads(threads))
-    if network.index.n_labels != len(labels):
-        raise ModelError(
-            f"{folder / 'labels.tsv'}: {len(labels)} labels, but index.safetensors knows {network.index.n_labels}; "
-            "these files do not belong together"
-        )
+    index = network.index
+    _agree(folder / "labels.tsv", f"{len(labels)} labels", len(labels), "index.safetensors", index.n_labels)
+    words = read_object(folder / "clusters.json", "words")["words"]
+    _agree(folder / "clusters.json", f"{len(words)} clusters", len(words), "index.safetensors", index.n_clusters)
+    vectorizer = TfIdf.load(folder) if about["dataset"]["features"] is None else None
+    table = network.tables().get("encoder.words")
+    if vectorizer is not None and table is not None:
+        n_words = vectorizer.n_features
+        _agree(folder / "vectorizer.json", f"{n_words} words", n_words, "encoder/encoder.safetensors", len(table))
     return Model(
         network=network,
         labels=labels,
         label_counts=counts,
         stage1_clusters=clusters,
-        cluster_words=read_json(folder / "clusters.json")["words"],
-        vectorizer=TfIdf.load(folder) if (folder / "vectorizer.json").exists() else None,
-        n_train=int(about.pop("n_train", 0)),
+        cluster_words=words,
+        vectorizer=vectorizer,
+        n_train=about.pop("n_train"),
         about=about,
     )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """config.json without its versions, once they are known to be ours to read."""
+    about = read_object(path, "format_version")
+    version = about.pop("format_version")
+    versions = about.pop("versions", {})
+    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        written = versions.get("elias", "another program") if isinstance(versions, dict) else "another program"
+        raise ModelError(
+            f"{path}: format_version {version}, written by elias {written}; this elias {__version__} reads "
+            f"format_version 1 to {FORMAT_VERSION}; upgrade elias"
+        )
+    if not isinstance(about.get("n_train"), int) or "features" not in (about.get("dataset") or {}):
+        raise ModelError(f"{path}: lacks n_train or dataset.features; the file is damaged, restore it from a copy")
+    return about
+
+
+def _agree(path: Path, what: str, ours: int, other: str, theirs: int) -> None:
+    if ours != theirs:
+        raise ModelError(f"{path}: {what}, but {other} has {theirs}; these files do not belong together")
 
 
 def _texts(inputs: Any) -> Sequence[str]:

@@ -16,16 +16,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .config import Settings, differences
-from .errors import RunError
-from .persistence import FolderLock, disk_errors, read_json, remove, write_json
+from .errors import RunError, SettingsError
+from .persistence import FolderLock, disk_errors, read_object, remove, write_json
 from .progress import Progress, duration
 
 FORMAT = 1
+LOG = "log.jsonl"
+MAY_CHANGE = "run.checkpoint_seconds"
 
 
 def hash_of(*parts: Any) -> str:
@@ -45,6 +47,7 @@ class Run:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         self._lock.__enter__()
+        _drop_torn_line(self.folder / LOG)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -53,59 +56,85 @@ class Run:
     def freeze(self, given: Settings, resolved: Settings, data: str, *, restart: bool = False) -> Settings:
         """The settings of this run: those of its first start, unless `restart` allows new ones.
 
-        Threads and checkpoint interval belong to the machine and may change... no: threads decide the order of
-        sums, so they are frozen too; only the checkpoint interval follows the new call.
+        Only the checkpoint interval may differ from call to call: it decides no bit of the model.
         """
         path = self.folder / "settings.json"
         if path.exists() and not restart:
-            frozen = read_json(path, RunError)
-            if frozen.get("format") != FORMAT:
-                raise RunError(f"{self.folder}: made by another version of elias; remove it, or pass --force")
-            changed = differences(Settings.from_dict(frozen["given"]), given)
+            frozen = self._frozen(path)
+            changed = [line for line in differences(frozen["given"], given) if not line.startswith(MAY_CHANGE)]
             if changed:
                 raise RunError(
-                    f"{self.folder} was started with other settings ({'; '.join(changed)}); call with the same settings "
-                    "to go on, or pass --force to use the new ones (finished steps that do not depend on them are kept)"
+                    f"{self.folder} was started with other settings ({'; '.join(changed)}); call with the same ones to "
+                    "go on, or pass --force to use the new ones (finished steps that do not depend on them are kept)"
                 )
             if frozen["data"] != data:
                 raise RunError(f"{self.folder} was started with other data; choose another -o, or pass --force")
-            resolved = Settings.from_dict(frozen["resolved"])
+            resolved = frozen["resolved"].updated({MAY_CHANGE: given.run.checkpoint_seconds})
         else:
             content = {"format": FORMAT, "given": given.as_dict(), "resolved": resolved.as_dict(), "data": data}
             write_json(path, content)
-        self._hash = hash_of(FORMAT, data, resolved.split.__dict__, resolved.run.seed)
+        self._hash = hash_of(FORMAT, data, vars(resolved.split), resolved.run.seed)
         return resolved
 
-    def step(self, name: str, depends_on: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    def _frozen(self, path: Path) -> dict[str, Any]:
+        """settings.json of an earlier start, read."""
+        content = read_object(path, "format", error=RunError)
+        try:
+            if content["format"] == FORMAT:
+                read = {name: Settings.from_dict(content[name]) for name in ("given", "resolved")}
+                return {**read, "data": content["data"]}
+        except (SettingsError, KeyError, AttributeError):
+            pass
+        raise RunError(f"{self.folder}: made by another version of elias; remove it, or pass --force")
+
+    def step(
+        self, name: str, depends_on: Mapping[str, Any], build: Callable[[Path], None], *, scratch: Sequence[str] = ()
+    ) -> Path:
         """The folder of a finished step; built by `build(folder)` unless it is there already.
 
-        The hash chains: a step depends on `depends_on` and on every step before it.
+        The hash chains: a step depends on `depends_on` and on every step before it. A finished step is removed
+        only if its hash is another one. `scratch` names files that are of no use once the step is done; they go
+        last, so that a kill at any moment finds either them or the finished step.
         """
         self._hash = hash_of(self._hash, name, dict(depends_on))
         folder, part = self.folder / name, self.folder / f"{name}.part"
-        if self._is(folder, "done.json"):
-            return folder
-        remove(folder)
+        if not self._is(folder, "done.json"):
+            with disk_errors(part):
+                remove(folder)
+                if not self._is(part, "done.json"):
+                    self._build(name, part, build)
+                os.replace(part, folder)
+        for file in scratch:
+            remove(folder / file)
+        return folder
+
+    def _build(self, name: str, part: Path, build: Callable[[Path], None]) -> None:
         if not self._is(part, "begun.json"):
             remove(part)
-            with disk_errors(part):
-                part.mkdir()
+            part.mkdir()
             write_json(part / "begun.json", {"hash": self._hash})
         started = time.monotonic()
-        with disk_errors(part):
-            build(part)
+        build(part)
         seconds = time.monotonic() - started
-        write_json(part / "done.json", {"hash": self._hash, "seconds": round(seconds, 3)})
-        os.replace(part, folder)
         self.log({"step": name, "seconds": round(seconds, 3)})
+        write_json(part / "done.json", {"hash": self._hash, "seconds": round(seconds, 3)})
         self.progress.say(f"  {name:<14} {duration(seconds)}")
-        return folder
 
     def _is(self, folder: Path, marker: str) -> bool:
         path = folder / marker
-        return path.exists() and read_json(path, RunError).get("hash") == self._hash
+        return path.exists() and read_object(path, error=RunError).get("hash") == self._hash
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """One more line of log.jsonl."""
-        with disk_errors(self.folder), open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": round(time.time(), 1), **record}, ensure_ascii=False) + "\n")
+        """One more line of the log. After a kill, what is done again is logged again."""
+        line = json.dumps({"time": round(time.time(), 1), **record}, ensure_ascii=False) + "\n"
+        with disk_errors(self.folder), open(self.folder / LOG, "ab") as file:
+            file.write(line.encode("utf-8", "backslashreplace"))
+
+
+def _drop_torn_line(log: Path) -> None:
+    """A kill or a full disk can leave half a line at the end; every line that stays is whole."""
+    if not log.exists():
+        return
+    with open(log, "rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)

@@ -1,10 +1,10 @@
-"""The numbers of a dataset that settings, propensities and estimates follow from."""
+"""The numbers of a dataset that settings, propensities and estimates follow from, and the settings in words."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .config import DataSize
+from .config import DataSize, Settings
 from .dataset import Dataset
 from .dataset.rows import KIND_TEXT
 
@@ -25,3 +25,25 @@ def training_counts(data: Dataset) -> tuple[np.ndarray, int]:
     rows = np.flatnonzero(data.train.kinds == KIND_TEXT)
     labels = data.train.labels[rows]
     return np.bincount(labels.indices, minlength=labels.shape[1]).astype(np.int64), len(rows)
+
+
+def describe(settings: Settings, data: Dataset) -> str:
+    """The chosen settings, in a few lines, before training starts."""
+    s, size = settings, size_of(data)
+    validation = "its own file" if data.validation is not None else f"{s.split.validation_rows} rows held out"
+    lines = [
+        f"{data.name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs",
+        f"  encoder {s.encoder.kind}{_dimension(settings, data)}; C={s.clustering.clusters} clusters, "
+        f"kappa={s.index.kappa} edges each; alpha={s.index.alpha:g}, beta={s.index.beta:g}; "
+        f"beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}",
+        f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
+        f"validation: {validation}; seed {s.run.seed}, {s.run.device}, {s.run.threads} threads",
+    ]
+    return "\n".join(lines)
+
+
+def _dimension(settings: Settings, data: Dataset) -> str:
+    """d, where it is known before the encoder is made."""
+    if isinstance(data.train.vectors, np.ndarray):
+        return f", d={data.train.vectors.shape[1]}"
+    return "" if settings.encoder.kind == "transformer" else f", d={settings.encoder.dim}"

@@ -5,13 +5,14 @@ Stage 1 and stage 2 differ only in what they are given: an index, and the weight
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import nn
 
@@ -21,13 +22,14 @@ from .encoders import Encoder
 from .index import LabelIndex
 from .model import Network, SearchSettings
 from .network_files import save_network
-from .persistence import remove
+from .persistence import write_json
 from .progress import Progress
 from .randomness import generator
 from .start import cluster_sums, label_sums, random_classifiers, unit_rows
 from .tables import RowTable
-from .training import CHOICE, Trainer, TrainingRows
+from .training import CHOICE, Position, Trainer, TrainingRows
 
+CHECKPOINT = "checkpoint.safetensors"
 WRITE_SHARE = 0.1  # at most this share of the time goes into writing checkpoints
 
 
@@ -91,52 +93,90 @@ def train_stage(
     progress: Progress,
     log: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Train in `folder` (checkpoint.safetensors while it lasts) and leave the best weights in `folder/network`."""
-    network, path = make_network(), folder / "checkpoint.safetensors"
-    saver = _Saver(path, settings.run.checkpoint_seconds)
+    """Train in `folder` and leave there `network`, the best weights, and `stage.json`, how good they are.
+
+    While it lasts, the state is in checkpoint.safetensors; the caller removes that when the step is done.
+    """
+    network, path = make_network(), folder / CHECKPOINT
     live = _Live(name, stage, progress)
+    with _Interruption() as interruption:
+        saver = _Saver(path, settings.run.checkpoint_seconds, interruption)
 
-    def after_step(trainer: Trainer) -> None:
-        live.step(trainer)
-        saver.step(trainer)
+        def after_step(trainer: Trainer) -> None:
+            live.step(trainer)
+            saver.step(trainer)
 
-    def after_epoch(record: dict[str, Any]) -> None:
-        live.epoch(record)
-        log(record)
+        def after_epoch(record: dict[str, Any]) -> None:
+            live.epoch(record)
+            log(record)
+            saver.epoch(trainer)
 
-    trainer = Trainer(
-        network, train, validation, stage, stage=name, seed=settings.run.seed,
-        keep_best=lambda network: save_network(network, folder / "network"),
-        after_step=after_step, after_epoch=after_epoch,
-    )  # fmt: skip
-    if path.exists():
-        restore_checkpoint(trainer, path)
-        progress.say(f"  {name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
-    try:
+        trainer = Trainer(
+            network, train, validation, stage, stage=name, seed=settings.run.seed,
+            keep_best=lambda network: save_network(network, folder / "network"),
+            after_step=after_step, after_epoch=after_epoch,
+        )  # fmt: skip
+        if path.exists():
+            restore_checkpoint(trainer, path)
+            progress.say(f"  {name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
         trainer.run()
-    except KeyboardInterrupt:
-        saver.save(trainer)
-        raise
-    remove(path)
+    write_json(folder / "stage.json", {"best": best_of(name, trainer.at), "history": trainer.at.history})
+
+
+def best_of(name: str, at: Position) -> dict[str, Any]:
+    """Which weights were kept, and what they reached on the validation rows; empty without such rows."""
+    for record in at.history:
+        if record["epoch"] == at.best_epoch:
+            reached = record["validation_mean" if at.best_is_mean else "validation"]
+            return {**reached, "stage": name, "epoch": at.best_epoch, "averaged": at.best_is_mean}
+    return {}
+
+
+class _Interruption:
+    """Ctrl-C waits for the end of the step, so that the checkpoint it leaves is whole. A second one does not wait."""
+
+    def __enter__(self) -> _Interruption:
+        self.asked = False
+        # In another thread, or where somebody else handles Ctrl-C, nothing is changed.
+        in_main = threading.current_thread() is threading.main_thread()
+        self.watching = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self.watching:
+            signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        if self.watching:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Saver:
-    """Writes a checkpoint every so many seconds, less often when writing is slow."""
+    """Writes a checkpoint every so many seconds (0: after every step), less often when writing is slow."""
 
-    def __init__(self, path: Path, interval: float) -> None:
-        self.path, self.interval, self.last = path, interval, time.monotonic()
+    def __init__(self, path: Path, interval: float, interruption: _Interruption) -> None:
+        self.path, self.interval, self.interruption, self.last = path, interval, interruption, time.monotonic()
 
     def step(self, trainer: Trainer) -> None:
-        if time.monotonic() - self.last >= self.interval and trainer.between_steps:
-            self.save(trainer)
+        due = time.monotonic() - self.last >= self.interval
+        if trainer.between_steps and (due or self.interruption.asked):
+            self._save(trainer)
 
-    def save(self, trainer: Trainer) -> None:
-        if not trainer.between_steps:
-            return
+    def epoch(self, trainer: Trainer) -> None:
+        if self.interruption.asked and trainer.between_steps:
+            self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
         started = time.monotonic()
         save_checkpoint(trainer, self.path)
         self.last = time.monotonic()
-        self.interval = max(self.interval, (self.last - started) / WRITE_SHARE)
+        if self.interval:
+            self.interval = max(self.interval, (self.last - started) / WRITE_SHARE)
+        if self.interruption.asked:
+            raise KeyboardInterrupt
 
 
 class _Live:
@@ -155,9 +195,3 @@ class _Live:
         scores = [record[kind][CHOICE] for kind in ("validation", "validation_mean") if kind in record]
         if scores:
             self.checked = f"{CHOICE} {max(scores):.2f}"
-
-
-def empty_rows(prepared: Any, n_labels: int) -> TrainingRows:
-    """No validation rows at all."""
-    nothing = sp.csr_matrix((0, n_labels), dtype=np.float32)
-    return TrainingRows(prepared, nothing, nothing, np.empty(0, dtype=np.float32))

@@ -2,9 +2,9 @@
 
 AdamW with explicit groups (encoder, clusters, classifiers, edges), each with its own rate; linear warm-up,
 then linear decay to 0. Weights are averaged over the last part of a stage, and the mean is one more
-candidate: what is kept is the best of nDCG@5 on the validation rows. State goes to a checkpoint at least
-once a minute; randomness is a function of (seed, stage, epoch, row), so a resumed run repeats an
-undisturbed one bit for bit.
+candidate: what is kept is the best of nDCG@5 on the validation rows, or the last weights where there are
+none. Randomness is a function of (seed, stage, epoch, row), so a resumed run repeats an undisturbed one bit
+for bit.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Optimiser:
         for name, table in network.tables().items():
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
-            table.optimiser = AdamW(decay=decay, epsilon=settings.epsilon, shared=settings.optimiser == "rowwise" and table.width > 1)
+            shared = settings.optimiser == "rowwise" and table.width > 1
+            table.optimiser = AdamW(decay=decay, epsilon=settings.epsilon, shared=shared)
             self.table_rates.append((table, rates[group]))
         groups = []
         for group, module in (("encoder", network.encoder.module()), ("clusters", network.clusters)):
@@ -143,6 +144,7 @@ class Trainer:
         self.optimiser = Optimiser(network, settings)
         self.mean = RunningMean()
         self.at = Position()
+        self.parents: np.ndarray | None = None  # of the epoch under way; they stay as they were at its start
 
     @property
     def steps_per_epoch(self) -> int:
@@ -158,19 +160,22 @@ class Trainer:
         return not self.optimiser.waiting
 
     def run(self) -> None:
-        """From wherever `self.at` stands to the end of the stage."""
+        """From wherever `self.at` stands to the end of the stage. Without an epoch, the start is kept."""
+        if self.epochs == 0:
+            self.keep_best(self.network)
         while self.at.epoch < self.epochs:
             self._epoch()
             self._close_epoch()
 
     def _epoch(self) -> None:
         order = permutation(len(self.train), self.seed, self.stage, self.at.epoch, "order")
-        parents = self.network.learned_index().parents()
+        if self.parents is None:
+            self.parents = self.network.learned_index().parents()
         noise = Noise.of(self.seed, self.stage, self.at.epoch)
         while self.at.step < self.steps_per_epoch:
             started = time.perf_counter()
             rows = order[self.at.step * self.batch_size : (self.at.step + 1) * self.batch_size]
-            self.at.loss_sum += self._step(rows, parents, noise)
+            self.at.loss_sum += self._step(rows, self.parents, noise)
             self.at.step += 1
             done = self.at.epoch * self.steps_per_epoch + self.at.step
             every = self.settings.average_every or self.steps_per_epoch
@@ -192,9 +197,13 @@ class Trainer:
 
     def _close_epoch(self) -> None:
         at = self.at
-        record: dict[str, Any] = {"stage": self.stage, "epoch": at.epoch + 1, "loss": at.loss_sum / self.steps_per_epoch}
+        record: dict[str, Any] = {
+            "stage": self.stage,
+            "epoch": at.epoch + 1,
+            "loss": at.loss_sum / self.steps_per_epoch,
+        }
         last = at.epoch + 1 == self.epochs
-        if len(self.validation) and (last or (at.epoch + 1) % self.settings.evaluate_every == 0):
+        if self.validation.labels.nnz and (last or (at.epoch + 1) % self.settings.evaluate_every == 0):
             settle(self.network)
             record["validation"] = self._consider(is_mean=False)
             if self.mean.count:
@@ -206,7 +215,7 @@ class Trainer:
             self.keep_best(self.network)
         record["seconds"] = round(at.seconds, 2)
         at.history.append(record)
-        at.epoch, at.step, at.loss_sum = at.epoch + 1, 0, 0.0
+        at.epoch, at.step, at.loss_sum, self.parents = at.epoch + 1, 0, 0.0, None
         self.after_epoch(record)
 
     def _consider(self, *, is_mean: bool) -> dict[str, float]:
@@ -214,7 +223,8 @@ class Trainer:
         found = Finder(self.network).find_all(
             self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
-        values = evaluate(found.labels, self.validation.labels, label_counts=self.label_counts, n_train=len(self.train)).values
+        truth, counts = self.validation.labels, self.label_counts
+        values = evaluate(found.labels, truth, label_counts=counts, n_train=len(self.train)).values
         if values[CHOICE] > self.at.best:
             self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
             self.keep_best(self.network)
