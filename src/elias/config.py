@@ -17,6 +17,8 @@ from typing import Any
 
 from .errors import SettingsError, did_you_mean
 
+ENCODERS = ("auto", "bag", "transformer", "vectors")
+
 
 def setting(
     default: Any, what: str, *, letter: str = "", low: float | None = None, high: float | None = None,
@@ -50,14 +52,14 @@ class ClusteringSettings:
 
     clusters: int | None = setting(None, "number of clusters", letter="C", low=1)
     iterations: int = setting(20, "2-means iterations at each node", low=1)
-    again_after: int = setting(0, "epochs of a short first stage after which labels are clustered again on [tf-idf, embedding]; 0: never", low=0)
+    again_after: int = setting(0, "epochs after which labels are clustered again, on [tf-idf, phi]; 0: never", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
     """phi."""
 
-    kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=("auto", "bag", "transformer", "vectors"))
+    kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=ENCODERS)
     dim: int = setting(512, "dimension of phi (bag, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
     radius: float = setting(8.0, "length of phi", low=0.001)
@@ -86,7 +88,9 @@ class IndexSettings:
 class StageSettings:
     """One stage of training."""
 
-    epochs: int | None = setting(None, "passes over the training rows; 0 leaves the stage out", low=0)
+    epochs: int | None = setting(
+        None, "passes over the training rows; 0: stage 1 keeps its start, stage 2 is left out", low=0
+    )
     batch_size: int | None = setting(None, "rows a step", low=1)
     rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
     rate_clusters: float = setting(2e-3, "learning rate of W_C", letter="lr W", low=0.0)
@@ -97,10 +101,12 @@ class StageSettings:
     gain: float = setting(10.0, "largest logit that a centroid start can give", low=0.0)
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
-    optimiser: str = setting("rowwise", "of word embeddings and classifiers: adamw, or one step size a row", choices=("rowwise", "adamw"))
+    optimiser: str = setting(
+        "rowwise", "of the large tables: adamw, or one step size a row", choices=("rowwise", "adamw")
+    )
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
     accumulate: int = setting(1, "batches whose gradients the tables take in one step", letter="k", low=1)
-    average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0.0, high=1.0)
+    average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0, high=1)
     average_every: int = setting(0, "steps between two averaged weights; 0: one an epoch", low=0)
     evaluate_every: int = setting(2, "epochs between two validations", low=1)
 
@@ -129,7 +135,7 @@ class Settings:
     run: RunSettings = RunSettings()
 
     def __post_init__(self) -> None:
-        problems = [problem for section in fields(self) for problem in _problems(section.name, getattr(self, section.name))]
+        problems = [problem for part in fields(self) for problem in _problems(part.name, getattr(self, part.name))]
         if problems:
             raise SettingsError("; ".join(problems))
 
@@ -143,9 +149,11 @@ class Settings:
                 sections.setdefault(section, {})[key] = read
             except SettingsError as problem:
                 problems.append(str(problem))
+        changed = {name: replace(getattr(self, name), **values) for name, values in sections.items()}
+        problems += [problem for name, values in changed.items() for problem in _problems(name, values)]
         if problems:
             raise SettingsError("; ".join(problems))
-        return replace(self, **{name: replace(getattr(self, name), **values) for name, values in sections.items()})
+        return replace(self, **changed)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -180,7 +188,7 @@ class DataSize:
 def resolve(settings: Settings, size: DataSize) -> Settings:
     """Fill in every None from the size of the data. The same rule for every dataset.
 
-        C = 2^round(log2(L / 100))     kappa = 10 L / C     beta = L / C     K = min(500, L)
+    C = 2^round(log2(L / 100))     kappa = 10 L / C     beta = L / C     K = min(500, L)
     """
     clusters = settings.clustering.clusters or max(1, 2 ** round(math.log2(max(1.0, size.labels / 100))))
     per_cluster = max(1.0, size.labels / clusters)
@@ -240,32 +248,50 @@ def _converted(path: str, value: Any, hint: Any) -> Any:
         if str(value).lower() in words:
             return words[str(value).lower()]
         raise SettingsError(f"{path}={value}: say true or false")
-    if kind is int and isinstance(value, float) and value != int(value):
+    if kind is int and isinstance(value, float) and not value.is_integer():
         raise SettingsError(f"{path}={value}: must be a whole number")
     try:
         return kind(value)
     except (TypeError, ValueError):
-        wanted = {int: "a whole number", float: "a number", str: "text"}[kind]
-        raise SettingsError(f"{path}={value}: must be {wanted}") from None
+        raise SettingsError(f"{path}={value}: must be {_KINDS[kind]}") from None
 
 
 def _problems(section: str, values: Any) -> list[str]:
     """Everything wrong with the values of a section."""
     found = []
+    hints = typing.get_type_hints(type(values))
     for item in fields(values):
-        value, about = getattr(values, item.name), item.metadata
-        if value is None:
-            continue
-        if isinstance(value, float) and not math.isfinite(value):
-            found.append(f"{section}.{item.name}={value}: must be a finite number")
-        elif about["choices"] and value not in about["choices"]:
-            found.append(f"{section}.{item.name}={value}: must be one of {', '.join(about['choices'])}{did_you_mean(str(value), about['choices'])}")
-        elif about["low"] is not None and value < about["low"]:
-            found.append(f"{section}.{item.name}={value}: must be at least {about['low']}")
-        elif about["high"] is not None and value > about["high"]:
-            found.append(f"{section}.{item.name}={value}: must be at most {about['high']}")
+        value = getattr(values, item.name)
+        if value is not None or type(None) not in typing.get_args(hints[item.name]):
+            problem = _problem(value, hints[item.name], item.metadata)
+            found += [f"{section}.{item.name}={value}: {problem}"] if problem else []
     return found
 
+
+def _problem(value: Any, hint: Any, about: Mapping[str, Any]) -> str:
+    """What is wrong with one value, or nothing."""
+    kinds = typing.get_args(hint) or (hint,)
+    if not _is_a(value, kinds):
+        return f"must be {_KINDS[kinds[0]]}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be a finite number"
+    if about["choices"] and value not in about["choices"]:
+        return f"must be one of {', '.join(about['choices'])}{did_you_mean(str(value), about['choices'])}"
+    if about["low"] is not None and value < about["low"]:
+        return f"must be at least {about['low']}"
+    if about["high"] is not None and value > about["high"]:
+        return f"must be at most {about['high']}"
+    return ""
+
+
+def _is_a(value: Any, kinds: tuple[Any, ...]) -> bool:
+    """True is not a whole number, and a whole number is a number."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 T = typing.TypeVar("T")
 

@@ -1,16 +1,22 @@
 """What a fit will need, before it starts: memory by part, and a rough time.
 
-Memory is counted from the shapes. Time comes from constants measured on 2 cores (benchmarks/train_step.py says
-how they were measured); it is a guide, not a promise.
+Memory is counted from the shapes. Time comes from constants measured on 2 cores; it is a guide, not a promise.
+The vocabulary of a large dataset is counted on a sample and extended by Heaps' law.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from .config import DataSize, Settings, StageSettings, known
+from .dataset import Dataset
+from .features import TfIdf
 
 FLOAT = 4
+SAMPLE = 5_000  # texts
+HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
 # Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
 PER_EDGE, PER_PRODUCT, PER_UPDATE = 4e-9, 2.5e-10, 1.5e-9
 
@@ -23,6 +29,22 @@ class Estimate:
     @property
     def total_bytes(self) -> int:
         return sum(self.memory_bytes.values())
+
+
+def input_size(data: Dataset, settings: Settings) -> tuple[int, float]:
+    """(rows of the word table, entries of a text in it), of a fit with these settings."""
+    texts, vectors = data.train.texts, data.train.vectors
+    if isinstance(vectors, np.ndarray) or settings.encoder.kind == "transformer":
+        return 0, 0.0
+    if texts is None:
+        assert vectors is not None
+        return int(vectors.shape[1]), vectors.nnz / vectors.shape[0]
+    rows = np.unique(np.linspace(0, len(texts) - 1, min(SAMPLE, len(texts))).astype(np.int64))
+    min_df, most = settings.features.min_df, settings.features.max_words
+    sample = [texts[row] for row in rows.tolist()]
+    vectorizer, bow = TfIdf.fit_transform(sample, min_df=min_df, max_words=most)
+    n_words = vectorizer.n_features * (len(texts) / len(rows)) ** HEAPS
+    return min(most, round(n_words)), bow.nnz / len(rows)
 
 
 def estimate(settings: Settings, size: DataSize, *, n_labels: int, n_words: int, words_per_text: float) -> Estimate:
@@ -51,5 +73,6 @@ def _stage_seconds(
     per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)
     batch = known(stage.batch_size)
     touched = min(n_labels, shortlist * batch * 0.2) + min(words * batch, words * 60 + batch * words * 0.3)
-    per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * dim * (3 * shortlist + 3 * words + 3 * known(settings.clustering.clusters))
+    products = 3 * dim * (shortlist + words + known(settings.clustering.clusters))
+    per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * products
     return known(stage.epochs) * size.rows * (per_row + PER_UPDATE * touched * dim / batch)

@@ -41,17 +41,17 @@ def overview(model: Model) -> Overview:
     home = model.stage1_clusters[index.labels] == index.clusters
     trained = model.stage1_clusters >= 0
     groups = deciles(model.label_counts)
+    by_decile = [clusters_of[(groups == decile) & trained] for decile in range(10)]
+    quantiles = QUANTILES if len(scores) else ()
     shared = np.lexsort((np.arange(len(clusters_of)), -clusters_of))[:10]
     return Overview(
         labels=index.n_labels,
         labels_without_edges=int((np.bincount(index.labels, minlength=index.n_labels) == 0).sum()),
         clusters=index.n_clusters,
         edges=index.n_edges,
-        edge_score_quantiles={f"{100 * q:g} %": round(float(np.quantile(scores, q)), 4) for q in QUANTILES} if len(scores) else {},
+        edge_score_quantiles={f"{100 * q:g} %": round(float(np.quantile(scores, q)), 4) for q in quantiles},
         stage1_edges_kept=round(float((assigned & home).sum() / max(1, trained.sum())), 4),
-        clusters_per_label_by_decile=[
-            round(float(clusters_of[(groups == d) & trained].mean()), 3) for d in range(10) if ((groups == d) & trained).any()
-        ],
+        clusters_per_label_by_decile=[round(float(part.mean()), 3) for part in by_decile if len(part)],
         most_shared=[(model.labels.ids[label], int(clusters_of[label])) for label in shared],
         learned=index.logits is not None,
     )

@@ -8,7 +8,7 @@ T shortlisted clusters, U touched clusters, F their edges, S shortlisted labels,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import classifiers, loss, search
+from .encoders.bag import take_rows
 from .encoders.protocol import Encoder, Learning
 from .index import LabelIndex
 from .search import Ragged
@@ -56,7 +57,8 @@ class Network:
         *,
         threads: int = 1,
     ) -> None:
-        self.encoder, self.clusters, self.index, self.settings, self.threads = encoder, clusters, index, settings, threads
+        self.encoder, self.clusters, self.index = encoder, clusters, index
+        self.settings, self.threads = settings, threads
         self.classifier_weights, self.classifier_biases = classifier_weights, classifier_biases
         self.edges: RowTable | None = None
         if index.logits is not None:
@@ -77,8 +79,6 @@ class Network:
         """The index with the logits as they are now."""
         if self.edges is None:
             return self.index
-        from dataclasses import replace
-
         return replace(self.index, logits=self.edges.values[:, 0].cpu().numpy().copy())
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
@@ -109,7 +109,8 @@ class Network:
         )  # fmt: skip
         real_BS = found.labels_BS >= 0
         yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)
-        z_BS = classifiers.scores(phi_BD, found.labels_BS, self.classifier_weights, self.classifier_biases, learning.tape)
+        tables = self.classifier_weights, self.classifier_biases
+        z_BS = classifiers.scores(phi_BD, found.labels_BS, *tables, learning.tape)
 
         row_P = torch.from_numpy(batch.positives.rows).to(device)
         weight_P = torch.from_numpy(batch.positive_weights).to(device)
@@ -134,7 +135,5 @@ class Network:
 
 def ragged(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[Ragged, np.ndarray]:
     """Rows of a sparse matrix as label lists, and their weights."""
-    from .encoders.bag import take_rows
-
     labels, values, indptr = take_rows(matrix, rows)
     return Ragged(indptr, labels.astype(np.int32, copy=False)), values

@@ -5,6 +5,7 @@ What is held out is held out of everything: the vocabulary, the SVD, clusters an
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +44,18 @@ def write_preparation(data: Dataset, settings: Settings, folder: Path, progress:
     parts = reserve_rows(data, settings)
     write_tensors(folder / "split.safetensors", parts)
     train = data.train.take(parts["train"])
+    if train.labels.nnz == 0:
+        raise DataError(
+            f"{data.name}: no labelled row is left to train on after {len(parts['validation'])} validation and "
+            f"{len(parts['calibration'])} calibration rows were set aside; try split.validation_rows=0"
+        )
     if train.texts is not None:
         vectorizer, bow = TfIdf.fit_transform(
             train.texts, min_df=settings.features.min_df, max_words=settings.features.max_words
         )
         if bow.nnz == 0:
-            raise DataError(f"{data.name}: no word occurs in {settings.features.min_df} training texts; try features.min_df=1")
+            least = settings.features.min_df
+            raise DataError(f"{data.name}: no word occurs in {least} training texts; try features.min_df=1")
         vectorizer.save(folder)
         write_csr(folder / "bow-train", bow)
         write_csr(folder / "bow-validation", vectorizer.transform(_validation(data, parts).texts or []))
@@ -69,12 +76,24 @@ def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: 
     out: dict[str, TrainingRows] = {}
     for name, rows in (("train", data.train.take(parts["train"])), ("validation", _validation(data, parts))):
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
-        prepared = encoder.prepare(inputs, folder / f"prepared-{name}")
+        prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(progress))
         out[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights)
         if name == "train":
             bow = inputs.bow if inputs.bow is not None else inputs.vectors
     assert bow is not None
     return Prepared(out["train"], out["validation"], bow, vectorizer, folder / "encoder")
+
+
+class _Live:
+    """Feeds the live line while texts are encoded or tokenised."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.started = progress, time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.progress.update(
+            "10-features", done, total, time.monotonic() - self.started, f"{done:,} of {total:,} texts"
+        )
 
 
 def inputs_of(rows: Rows, bow: sp.csr_matrix | None) -> Inputs:
@@ -99,7 +118,9 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     validation = split.validation
     if own_file and data.validation is not None:
         n = len(data.validation)
-        validation = np.unique(np.linspace(0, n - 1, min(n, wanted)).astype(np.int64)) if wanted else np.empty(0, np.int64)
+        validation = (
+            np.unique(np.linspace(0, n - 1, min(n, wanted)).astype(np.int64)) if wanted else np.empty(0, np.int64)
+        )
     return {"train": split.train, "validation": validation, "calibration": split.calibration}
 
 

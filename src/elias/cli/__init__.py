@@ -1,13 +1,14 @@
 """The command line: check, fit, predict, evaluate, inspect.
 
-Exit codes: 0 done, 2 wrong usage or argument, 3 data, 4 settings, 5 model folder, 6 run folder, 7 an optional
-package is missing, 130 interrupted. An error is one line on standard error. Nothing heavy is imported before
-a command runs, so `--help` is quick.
+Exit codes: 0 done, 1 something else went wrong, 2 wrong usage or argument, 3 data, 4 settings, 5 model folder,
+6 run folder or disk, 7 an optional package is missing, 130 interrupted. An error is one line on standard error.
+Nothing heavy is imported before a command runs, so `--help` is quick.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -34,15 +35,28 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no reason to stop
     args = parser().parse_args(arguments)
     try:
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
     except EliasError as error:
-        print(f"elias: {error}", file=sys.stderr)
-        return error.exit_code
+        return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("\nelias: interrupted; the same command goes on where it stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
+        goes_on = "; the same command goes on where it stopped" if args.command == "fit" else ""
+        return _fail(f"interrupted{goes_on}", 130)
+    except BrokenPipeError:  # the reader has seen enough, as in `elias predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _fail(str(error), EliasError.exit_code)
+    except MemoryError:
+        return _fail("not enough memory; `elias check DATA` says what a fit needs", EliasError.exit_code)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"elias: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..config import Settings, resolve
     from ..dataset import check, collect_defects, format_report, load_dataset
-    from ..estimate import estimate
+    from ..estimate import estimate, input_size
     from ..sizes import size_of
 
     settings = Settings().updated(changes(args))
@@ -43,10 +43,8 @@ def run(args: argparse.Namespace) -> int:
     report = check(data)
     size = size_of(data)
     resolved = resolve(settings, size)
-    words = report.splits["train"].words_a_text_mean or 0.0
-    guess = estimate(
-        resolved, size, n_labels=len(data.labels), n_words=min(500_000, size.rows * 2), words_per_text=words * 0.6
-    )
+    n_words, words_per_text = input_size(data, resolved)
+    guess = estimate(resolved, size, n_labels=len(data.labels), n_words=n_words, words_per_text=words_per_text)
     if args.json:
         needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}
         print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))
@@ -58,4 +56,6 @@ def run(args: argparse.Namespace) -> int:
     for part, size_in_bytes in guess.memory_bytes.items():
         print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
     print(f"and about {duration(guess.seconds)} on 2 cores (a rough guide).")
+    if resolved.encoder.kind == "transformer":
+        print("The transformer comes on top of both.")
     return 0

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
 from .options import add_threads
 
 
@@ -19,9 +20,10 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("model", help="model folder")
     parser.add_argument("data", help="dataset folder or file")
-    parser.add_argument("--split", default="test", choices=("test", "validation", "train"), help="which rows (default test)")
+    splits = ("test", "validation", "train")
+    parser.add_argument("--split", default="test", choices=splits, help="which rows (default test)")
     parser.add_argument("--deciles", action="store_true", help="recall by popularity of the labels too")
-    parser.add_argument("--per-label", metavar="FILE", help="write one line a label (tsv): training and test count, hits")
+    parser.add_argument("--per-label", metavar="FILE", help="write one line a label (tsv): counts and hits")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     add_threads(parser)
     parser.set_defaults(run=run)
@@ -35,16 +37,17 @@ def run(args: argparse.Namespace) -> int:
     from ..metrics import format_metrics
     from ..predictor import load
 
+    if args.per_label and Path(args.per_label).is_dir():
+        raise InputError(f"--per-label {args.per_label}: is a folder; name a file")
     model = load(args.model, threads=args.threads)
     data = load_dataset(args.data)
     found = evaluate_model(model, data, args.split)
     if args.per_label:
         _write_per_label(Path(args.per_label), found)
     if args.json:
-        content = {**found.metrics.as_dict(), "seconds": round(found.seconds, 3), "data": data.name, "split": args.split}
-        if args.deciles:
-            content["deciles"] = [asdict(decile) for decile in found.deciles]
-        print(json.dumps(content))
+        about = {"seconds": round(found.seconds, 3), "data": data.name, "split": args.split}
+        deciles = {"deciles": [asdict(decile) for decile in found.deciles]} if args.deciles else {}
+        print(json.dumps({**found.metrics.as_dict(), **about, **deciles}, ensure_ascii=False))
         return 0
     print(format_metrics(found.metrics))
     if args.deciles:
@@ -59,7 +62,7 @@ def _write_per_label(path: Path, found: Any) -> None:
     from ..persistence import written_beside
 
     per_label = found.per_label()
-    with written_beside(path) as part, open(part, "w", encoding="utf-8") as out:
+    with written_beside(path) as part, open(part, "w", encoding="utf-8", errors="backslashreplace") as out:
         out.write("label\ttraining_count\ttest_count\tpredicted@5\thits@5\n")
         for number, label_id in enumerate(found.label_ids):
             if per_label.test_count[number] or per_label.predicted_count[number]:

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     add_threads(parser)
     parser.add_argument("--force", action="store_true", help="replace MODEL, and let a run continue with new settings")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--settings", dest="list", action="store_true", help="list every setting with its default, and stop")
+    parser.add_argument("--settings", dest="list", action="store_true", help="list every setting and its default")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -41,13 +41,14 @@ def run(args: argparse.Namespace) -> int:
 
     progress = Progress(quiet=args.quiet)
     data = load_dataset(args.data)
-    progress.say(f"{data.layout}")
+    progress.say(data.layout)
     for note in data.notes:
         progress.say(f"  note: {note}")
     from ..pipeline import fit_to
 
     folder = fit_to(data, args.output, settings=settings, progress=progress, force=args.force)
-    progress.say(f"{folder} is ready: elias predict {folder} \"some text\"; {folder}.run can be removed")
+    example = f' Try: elias predict {folder} "some text"' if data.train.texts is not None else ""
+    progress.say(f"{folder} is ready; {folder}.run can be removed.{example}")
     return 0
 
 
@@ -63,4 +64,6 @@ def settings_table() -> str:
             shown = "auto" if default is None else f"{default}"
             lines.append((f"{section.name}.{item.name}", shown, item.metadata["letter"], item.metadata["what"]))
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
-    return "\n".join("  ".join([*(text.ljust(w) for text, w in zip(line, widths, strict=False)), line[3]]) for line in lines)
+    return "\n".join(
+        "  ".join([*(text.ljust(width) for text, width in zip(line, widths, strict=False)), line[3]]) for line in lines
+    )

@@ -86,8 +86,10 @@ def _as_text(content: dict[str, Any]) -> str:
             lines += [f"    {_row(item)}" for item in value]
         elif isinstance(value, list):
             lines.append(shown + "  ".join(str(item) for item in value))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            lines.append(f"{shown}{value:,}")
         else:
-            lines.append(f"{shown}{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{shown}{value}")
+            lines.append(f"{shown}{value}")
     return "\n".join(lines)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,22 +17,25 @@ from ..errors import InputError
 from .options import add_threads
 
 CHUNK = 2048  # inputs predicted at a time, so that memory stays flat on any file
+READ = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+NOT_READ = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".json")
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         help="suggest labels for texts",
-        description="Suggest labels. INPUT is a text, or several; or one file (.txt: a text a line; .jsonl or .jsonl.gz: "
-        "objects with text, optional title, id, candidates); or - for standard input (a text a line, or JSON objects).",
+        description="Suggest labels. INPUT is a text, or several; or one file (.txt: a text a line; .jsonl: objects "
+        "with text and optionally title, id, candidates; either may be .gz); or - for standard input (a text a line, "
+        "or objects).",
     )
     parser.add_argument("model", help="model folder")
     parser.add_argument("input", nargs="*", default=["-"], metavar="INPUT", help="texts, a file, or -")
     parser.add_argument("-k", type=int, default=5, help="labels a text (default 5)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write here instead of standard output (.gz is compressed)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write here, not to standard output (.gz: compressed)")
     parser.add_argument("--format", choices=("table", "jsonl", "tsv"), help="default: table for texts, jsonl for files")
-    parser.add_argument("--explain", action="store_true", help="show the winning path of each label and the parts of its score")
-    parser.add_argument("--allow", metavar="FILE", help="score only these labels (one id a line), each over all clusters")
+    parser.add_argument("--explain", action="store_true", help="show how the score of each label arises")
+    parser.add_argument("--allow", metavar="FILE", help="score only these labels (one id a line)")
     parser.add_argument("--block", metavar="FILE", help="never suggest these labels (one id a line)")
     add_threads(parser)
     parser.set_defaults(run=run)
@@ -39,8 +44,10 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.k < 1:
         raise InputError(f"-k {args.k}: ask for at least one label")
-    source = args.input[0] if len(args.input) == 1 else None
-    is_stream = source == "-" or (source is not None and "\n" not in source and len(source) < 1024 and Path(source).is_file())
+    target = Path(args.output) if args.output else None
+    if target is not None and target.is_dir():
+        raise InputError(f"-o {target}: is a folder; name a file")
+    is_stream = len(args.input) == 1 and _is_stream(args.input[0])
     form = args.format or ("jsonl" if is_stream else "table")
     allow, block = _list_of(args.allow), _list_of(args.block)
 
@@ -48,17 +55,37 @@ def run(args: argparse.Namespace) -> int:
     from ..predictor import load
 
     model = load(args.model, threads=args.threads)
-    rows = _rows(source) if is_stream and source else ({"text": text} for text in args.input)
-    target = Path(args.output) if args.output else None
-    with written_beside(target) if target else nullcontext(None) as part:
-        with _writer(part, compress=bool(target and target.suffix == ".gz")) as out:
-            for chunk in _chunks(rows):
-                _predict(model, chunk, form, out, args, allow, block)
+    rows = _rows(args.input[0]) if is_stream else ({"text": text} for text in args.input)
+    compress = target is not None and target.suffix == ".gz"
+    with written_beside(target) if target else nullcontext(None) as part, _writer(part, compress=compress) as out:
+        for chunk in _chunks(rows):
+            _predict(model, chunk, form, out, args, allow, block)
     return 0
 
 
-def _predict(model: Any, chunk: list[dict[str, Any]], form: str, out: IO[str], args: argparse.Namespace,
-             allow: list[str] | None, block: list[str] | None) -> None:  # fmt: skip
+def _is_stream(source: str) -> bool:
+    """Whether the one INPUT is a file or standard input, and not a text."""
+    if source == "-":
+        return True
+    looks_like_a_file = len(source) < 1024 and len(source.split()) == 1 and source.endswith((*READ, *NOT_READ))
+    if not looks_like_a_file and ("\n" in source or len(source) > 1024 or not Path(source).is_file()):
+        return False
+    if source.endswith(NOT_READ):
+        raise InputError(f"{source}: predict reads {', '.join(READ)}; convert the file")
+    if not Path(source).is_file():
+        raise InputError(f"{source}: there is no such file")
+    return True
+
+
+def _predict(
+    model: Any,
+    chunk: list[dict[str, Any]],
+    form: str,
+    out: IO[str],
+    args: argparse.Namespace,
+    allow: list[str] | None,
+    block: list[str] | None,
+) -> None:
     texts = [row["text"] for row in chunk]
     ids = [row.get("id") for row in chunk]
     candidates = [row.get("candidates") for row in chunk]
@@ -84,7 +111,7 @@ def _as_tsv(row_id: Any, text: str, records: list[dict[str, Any]]) -> str:
 
 
 def _as_table(row_id: Any, text: str, records: list[dict[str, Any]]) -> str:
-    lines = [_flat(text)[:100]]
+    lines = [("" if row_id is None else f"{_flat(row_id)}: ") + _flat(text)[:100]]
     width = max([len(str(r["label"])) for r in records], default=0)
     for r in records:
         line = f"  {r['score']:.4f}  {str(r['label']).ljust(width)}  {_flat(r.get('text', ''))}"
@@ -109,31 +136,45 @@ def _flat(text: str) -> str:
 
 
 def _rows(source: str) -> Iterator[dict[str, Any]]:
-    """Inputs from a file or standard input; JSON objects if a line starts with a brace, else a text a line."""
+    """Inputs from a file or standard input.
+
+    A .txt holds a text a line, a .jsonl an object a line; otherwise the first line that is not blank decides.
+    """
     name = "standard input" if source == "-" else source
-    with _reader(source) as lines:
-        try:
+    plain = source.removesuffix(".gz")
+    is_json = True if plain.endswith(".jsonl") else False if plain.endswith(".txt") else None
+    try:
+        with _reader(source) as lines:
             for number, line in enumerate(lines, start=1):
                 line = line.rstrip("\r\n")
-                if line.lstrip().startswith("{"):
-                    yield _json_row(line, f"{name}:{number}")
-                else:
+                if is_json is None and line.strip():
+                    is_json = line.lstrip().startswith("{")
+                if not is_json:
                     yield {"text": line}
-        except UnicodeDecodeError as problem:
-            raise InputError(f"{name}: not UTF-8 ({problem.reason}); convert it, e.g. with iconv -t utf-8") from None
-        except (EOFError, gzip.BadGzipFile) as problem:
-            raise InputError(f"{name}: not a whole gzip file ({problem})") from None
+                elif line.strip():
+                    yield _json_row(line, f"{name}:{number}")
+    except UnicodeDecodeError as problem:
+        raise InputError(f"{name}: not UTF-8 ({problem.reason}); convert it, e.g. with iconv -t utf-8") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
+        raise InputError(f"{name}: not a whole gzip file ({problem})") from None
+    except PermissionError as problem:
+        raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
 
 
 def _json_row(line: str, place: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as problem:
-        raise InputError(f"{place}: not JSON ({problem.msg} at column {problem.colno})") from None
-    parts = [row[name] for name in ("title", "text") if row.get(name)]
-    if not {"title", "text"} & row.keys() or not all(isinstance(part, str) for part in parts):
-        raise InputError(f'{place}: needs a field "text" (and may have title, id, candidates), as text')
-    return {"text": " ".join(parts), "id": row.get("id"), "candidates": row.get("candidates")}
+    except (ValueError, RecursionError) as problem:
+        raise InputError(f"{place}: not JSON ({problem})") from None
+    if not isinstance(row, dict) or not {"title", "text"} & row.keys():
+        raise InputError(f'{place}: needs an object with a field "text" (and maybe title, id, candidates)')
+    parts = [row[name] for name in ("title", "text") if row.get(name) is not None]
+    if not all(isinstance(part, str) for part in parts):
+        raise InputError(f"{place}: title and text must be texts")
+    candidates = row.get("candidates")
+    if candidates is not None and not isinstance(candidates, list):
+        raise InputError(f'{place}: field "candidates" must be a list of label ids')
+    return {"text": " ".join(part for part in parts if part), "id": row.get("id"), "candidates": candidates}
 
 
 def _chunks(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -158,11 +199,15 @@ def _list_of(path: str | None) -> list[str] | None:
 
 def _reader(source: str) -> Any:
     if source == "-":
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
         return nullcontext(sys.stdin)
-    return gzip.open(source, "rt", encoding="utf-8-sig") if source.endswith(".gz") else open(source, encoding="utf-8-sig")
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "newline": "\n"}
+    return gzip.open(source, "rt", **how) if source.endswith(".gz") else open(source, **how)
 
 
 def _writer(part: Path | None, *, compress: bool) -> Any:
     if part is None:
         return nullcontext(sys.stdout)
-    return gzip.open(part, "wt", encoding="utf-8") if compress else open(part, "w", encoding="utf-8")
+    how: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
+    return gzip.open(part, "wt", **how) if compress else open(part, "w", **how)
