@@ -88,7 +88,7 @@ def test_matching_is_m_transposed_times_y(n_rows: int, monkeypatch: pytest.Monke
     scores = rng.random((n_rows, 3), dtype=np.float32)
     labels = sp.random(n_rows, 8, density=0.3, format="csr", dtype=np.float32, random_state=0)
     done: list[int] = []
-    found = matching(FixedBeams(beams, scores, 6), None, labels, done.append)  # type: ignore[arg-type]
+    found = matching(FixedBeams(beams, scores, 6), None, labels, done.append)
     m = np.zeros((n_rows, 6))
     np.put_along_axis(m, beams, scores, axis=1)
     np.testing.assert_allclose(found.toarray(), m.T @ labels.toarray(), rtol=1e-5, atol=1e-6)

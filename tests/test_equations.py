@@ -48,7 +48,7 @@ def small_network(
     weights = torch.from_numpy(rng.normal(size=(index.n_labels, dim)).astype(np.float32))
     biases = torch.from_numpy(rng.normal(size=(index.n_labels, 1)).astype(np.float32))
     tables = RowTable(weights, threads=threads), RowTable(biases, threads=threads)
-    return Network(GivenPhi(dim), linear, index, *tables, settings, threads=threads)  # type: ignore[arg-type]
+    return Network(GivenPhi(dim), linear, index, *tables, settings, threads=threads)
 
 
 def random_batch(rng: np.random.Generator, n_rows: int, n_labels: int) -> Batch:
@@ -132,8 +132,8 @@ def test_kernels_and_plain_torch_give_the_same_gradients(seed: int) -> None:
     batch = random_batch(rng, 7, 30)
     by_kernels = gradients_of(network, phi, batch)
 
-    def plain_shortlist(*args: Any, size: int, n_labels: int, positives: Ragged, excluded: Ragged, **_: Any) -> Any:
-        return paths.shortlist_torch(*(a.detach() if torch.is_tensor(a) else a for a in args), size, n_labels, positives, excluded)  # fmt: skip  # noqa: E501
+    def plain_shortlist(*arrays: Any, threads: int, **options: Any) -> paths.Shortlist:
+        return paths.shortlist_torch(*(a.detach() if torch.is_tensor(a) else a for a in arrays), **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "shortlist", plain_shortlist)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,10 @@ SEEDS = st.integers(0, 100_000)
 SPECIAL = np.float32([0.0, -0.0, 1e-45, -1e-45, 1e-38, 1.0, -1.0, 0.5])
 
 
-def both(*args: object, size: int, n_labels: int, positives: Ragged, excluded: Ragged, threads: int = 1) -> Shortlist:
+def both(*arrays: Any, threads: int = 1, **options: Any) -> Shortlist:
     """`shortlist` by the kernel, after checking that the torch twin says the same."""
-    found = search.shortlist(*args, size=size, n_labels=n_labels, positives=positives, excluded=excluded, threads=threads)  # type: ignore[arg-type]  # noqa: E501  # fmt: skip
-    twin = search.shortlist_torch(*args, size, n_labels, positives, excluded)  # type: ignore[arg-type]
+    found = search.shortlist(*arrays, threads=threads, **options)
+    twin = search.shortlist_torch(*arrays, **options)
     for name, mine, other in zip(vars(found), astuple(found), astuple(twin), strict=True):
         assert torch.equal(mine, other), name
     return found

@@ -25,7 +25,7 @@ def test_label_sums_are_y_transposed_times_phi(n_rows: int, monkeypatch: pytest.
     phi = torch.randn(n_rows, 4, generator=torch.Generator().manual_seed(0))
     labels = sp.random(n_rows, 9, density=0.3, format="csr", dtype=np.float32, random_state=0)
     done: list[int] = []
-    found = start.label_sums(GivenPhi(), phi, labels, done.append)  # type: ignore[arg-type]
+    found = start.label_sums(GivenPhi(), phi, labels, done.append)
     np.testing.assert_allclose(found, labels.toarray().T @ phi.numpy(), rtol=1e-5, atol=1e-6)
     assert found.dtype == np.float32
     assert sum(done) == n_rows

@@ -33,7 +33,7 @@ def random_steps(seed: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor
     return steps
 
 
-def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarray:  # type: ignore[type-arg]
+def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarray:
     """Row by row in float64, decay at every step."""
     w = values.astype(np.float64)
     m, v, t = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE[0])
