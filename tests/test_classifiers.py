@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias import classifiers, kernels
-from elias.tables import RowTable, Tape
+from elias.tables import RowTable, TableOptimiser, Tape
 
 
 def random_case(seed: int, threads: int = 1) -> tuple[torch.Tensor, torch.Tensor, RowTable, RowTable]:
@@ -55,6 +55,27 @@ def test_chunks_of_the_torch_twin_change_nothing(monkeypatch: pytest.MonkeyPatch
     whole = classifiers.scores_torch(phi, labels, weights, biases, None)
     monkeypatch.setattr(classifiers, "CHUNK_FLOATS", 1)
     assert torch.equal(classifiers.scores_torch(phi, labels, weights, biases, None), whole)
+
+
+def test_scores_include_the_decay_that_rows_are_owed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(6, 4, generator=generator), torch.randn(6, 1, generator=generator)
+    tables = [RowTable(v, TableOptimiser(decay=0.5)) for v in values]
+    for table in tables:
+        table.apply(torch.tensor([2]), torch.ones(1, table.width), 0.4)
+    phi, labels = torch.randn(3, 4, generator=generator), torch.tensor([[0, 2], [5, 1], [2, -1]])
+
+    def scores_and_gradient() -> list[torch.Tensor]:
+        leaf = phi.clone().requires_grad_()
+        z = classifiers.scores(leaf, labels, *tables)
+        z.square().sum().backward()
+        return [z.detach(), leaf.grad]
+
+    lazy, twin = scores_and_gradient(), classifiers.scores_torch(phi, labels, *tables, None)
+    for table in tables:
+        table.settle()
+    for mine, expected in zip([*lazy, twin], [*scores_and_gradient(), lazy[0]], strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(1, 0), (0, 4), (0, 0)])

@@ -87,7 +87,9 @@ def test_untouched_rows_get_their_decay_on_settling(kind: str) -> None:
     for rate in (0.1, 0.2, 0.3):
         table.apply(torch.tensor([4]), torch.ones(1, SHAPE[1]), rate)
     assert torch.equal(table.values[0], before[0])
+    gathered = table.gather(torch.arange(SHAPE[0]))
     table.settle()
+    assert torch.equal(gathered, table.values), "a reader sees the decay before it is written"
     np.testing.assert_allclose(table.values[0], before[0] * (0.95 * 0.9 * 0.85), rtol=1e-6)
     settled = table.values.clone()
     table.settle()

@@ -66,9 +66,13 @@ class _Scores(torch.autograd.Function):
         groups = group_by_label(labels_BS.contiguous().numpy(), np.empty(len(weights), dtype=np.int32))
         z = np.zeros(labels_BS.numel(), dtype=np.float32)
         phi, width, cuts = phi_BD.detach().contiguous().numpy(), max(1, labels_BS.shape[1]), fixed_ranges(groups[1])
-        tables = (weights.values.numpy(), biases.values.numpy()[:, 0])
-        kernels.run_ranges(forward, cuts, weights.threads, *groups, width, phi, *tables, z)
-        ctx.groups, ctx.cuts, ctx.phi, ctx.width = groups, cuts, phi, width
+        rows = torch.from_numpy(groups[0])
+        owed = weights.owed(rows)
+        owed_U = np.ones(len(rows), dtype=np.float32) if owed is None else owed.numpy()
+        biases_U = biases.gather(rows).numpy()[:, 0]
+        shared = (*groups, width, phi, weights.values.numpy(), owed_U)
+        kernels.run_ranges(forward, cuts, weights.threads, *shared, biases_U, z)
+        ctx.shared, ctx.cuts, ctx.rows, ctx.phi = shared, cuts, rows, phi
         ctx.weights, ctx.biases, ctx.tape = weights, biases, tape
         return torch.from_numpy(z).view(labels_BS.shape)
 
@@ -76,19 +80,15 @@ class _Scores(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         from .kernels.classifiers import backward
 
-        unique = ctx.groups[0]
         grad_z = grads[0].contiguous().numpy().ravel()
-        grad_UD = np.empty((len(unique), ctx.phi.shape[1]), dtype=np.float32)
-        grad_bias_U = np.empty(len(unique), dtype=np.float32)
-        shares = kernels.run_ranges(
-            backward, ctx.cuts, ctx.weights.threads, *ctx.groups, ctx.width, ctx.phi, ctx.weights.values.numpy(),
-            grad_z, grad_UD, grad_bias_U,
-        )  # fmt: skip
+        grad_UD = np.empty((len(ctx.rows), ctx.phi.shape[1]), dtype=np.float32)
+        grad_bias_U = np.empty(len(ctx.rows), dtype=np.float32)
+        results = (grad_z, grad_UD, grad_bias_U)
+        shares = kernels.run_ranges(backward, ctx.cuts, ctx.weights.threads, *ctx.shared, *results)
         grad_phi = shares[0]
         for share in shares[1:]:
             grad_phi += share
         if ctx.tape is not None:
-            rows = torch.from_numpy(unique)
-            ctx.tape.push(ctx.weights, rows, torch.from_numpy(grad_UD))
-            ctx.tape.push(ctx.biases, rows, torch.from_numpy(grad_bias_U)[:, None])
+            ctx.tape.push(ctx.weights, ctx.rows, torch.from_numpy(grad_UD))
+            ctx.tape.push(ctx.biases, ctx.rows, torch.from_numpy(grad_bias_U)[:, None])
         return torch.from_numpy(grad_phi), None, None, None, None

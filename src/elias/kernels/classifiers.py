@@ -50,23 +50,25 @@ def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, biases_L, z):  # type: ignore[no-untyped-def]
-    """Fill the flat scores of the labels unique[start:stop]."""
+def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, owed_U, biases_U, z):  # type: ignore[no-untyped-def]
+    """Fill the flat scores of the labels unique[start:stop]; the classifier of label u is owed[u] * weights."""
     dim = phi_BD.shape[1]
     for u in range(start, stop):
         weights = weights_LD[unique[u]]
-        bias = biases_L[unique[u]]
+        owed, bias = owed_U[u], biases_U[u]
         for p in range(starts[u], starts[u + 1]):
             position = positions[p]
             phi = phi_BD[position // width]
             total = np.float32(0.0)
             for d in range(dim):
                 total += weights[d] * phi[d]
-            z[position] = total + bias
+            z[position] = owed * total + bias
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def backward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, grad_z, grad_UD, grad_bias_U):  # type: ignore[no-untyped-def]
+def backward(  # type: ignore[no-untyped-def]
+    start, stop, unique, starts, positions, width, phi_BD, weights_LD, owed_U, grad_z, grad_UD, grad_bias_U
+):
     """Gradients of the classifiers unique[start:stop] and this range's share of the gradient of phi."""
     n_rows, dim = phi_BD.shape
     grad_phi = np.zeros((n_rows, dim), dtype=np.float32)
@@ -82,10 +84,10 @@ def backward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, 
                 continue
             row = position // width
             phi = phi_BD[row]
-            out = grad_phi[row]
+            out, g_owed = grad_phi[row], g * owed_U[u]
             for d in range(dim):
                 grad[d] += g * phi[d]
-                out[d] += g * weights[d]
+                out[d] += g_owed * weights[d]
             total += g
         grad_bias_U[u] = total
     return grad_phi
