@@ -47,8 +47,10 @@ def scores_torch(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: R
 
 
 def fixed_ranges(starts: np.ndarray) -> list[int]:
-    """Cuts between labels into ranges of about PAIRS_PER_RANGE pairs: the sums of `backward`, and so its rounding,
-    depend on the shortlist and not on the number of threads."""
+    """Cuts between labels into ranges of about PAIRS_PER_RANGE pairs.
+
+    The sums of `backward`, and so its rounding, depend on the shortlist and not on the number of threads.
+    """
     n_ranges = int(np.clip(starts[-1] // PAIRS_PER_RANGE, 1, MOST_RANGES))
     inner = np.searchsorted(starts, [starts[-1] * i // n_ranges for i in range(1, n_ranges)])
     return [0, *inner.tolist(), len(starts) - 1]

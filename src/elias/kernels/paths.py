@@ -72,6 +72,22 @@ def keep_best(first, count, wanted, label_at, score_at, slot_at, edge_at, place_
 
 
 @njit(cache=True, nogil=True)
+def write_best_first(  # type: ignore[no-untyped-def]
+    first, count, label_at, score_at, slot_at, edge_at, place_of, keys, labels_S, slots_S, edges_S
+):
+    """Write the candidates first..count as one row of the shortlist; then `slot_at` holds their ranks."""
+    kept = count - first
+    for j in range(kept):
+        keys[j] = key_of(score_at[first + j], label_at[first + j])
+    ordered = np.sort(keys[:kept])
+    for j in range(kept):
+        label = np.int64(LOW32 - (ordered[kept - 1 - j] & LOW32))
+        place = place_of[label]
+        labels_S[j], slots_S[j], edges_S[j] = label, slot_at[place], edge_at[place]
+        slot_at[place] = j
+
+
+@njit(cache=True, nogil=True)
 def best_path_to(label, clusters_T, cluster_scores_T, indptr, edge_labels, edge_scores):  # type: ignore[no-untyped-def]
     """Slot and edge of the best path to one label, or -1 and -1. Labels rise within a cluster."""
     best, best_slot, best_edge = np.float32(-1.0), -1, -1
@@ -142,15 +158,10 @@ def best_paths(  # type: ignore[no-untyped-def]
                 score_at[place], slot_at[place], edge_at[place] = score, slot, first_edge + i
         if count - first > size:
             count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
-        kept = count - first
-        for j in range(kept):
-            keys[j] = key_of(score_at[first + j], label_at[first + j])
-        ordered = np.sort(keys[:kept])
-        for j in range(kept):
-            label = np.int64(LOW32 - (ordered[kept - 1 - j] & LOW32))
-            place = place_of[label]
-            labels_BS[row, j], slots_BS[row, j], edges_BS[row, j] = label, slot_at[place], edge_at[place]
-            slot_at[place] = j  # from now on: its rank
+        write_best_first(
+            first, count, label_at, score_at, slot_at, edge_at, place_of, keys,
+            labels_BS[row], slots_BS[row], edges_BS[row],
+        )  # fmt: skip
         for j in range(positive_indptr[row], positive_indptr[row + 1]):
             label = positive_labels[j]
             place = place_of[label]
