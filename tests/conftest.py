@@ -6,9 +6,15 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from processes import SMALL
+
+if TYPE_CHECKING:
+    from elias import Model
 
 # Before numpy, torch or numba are imported: they read these once.
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -67,3 +73,21 @@ def write_tiny_dataset(
 def tiny_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small dataset that can be learned; shared by all tests, so read only."""
     return write_tiny_dataset(tmp_path_factory.mktemp("tiny-dataset"))
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model of the small dataset, both stages, saved; with its run folder beside it. Read only."""
+    from elias import Settings, load_dataset
+    from elias.pipeline import fit_to
+
+    output = tmp_path_factory.mktemp("tiny-model") / "model"
+    return fit_to(load_dataset(tiny_dataset), output, settings=Settings().updated(SMALL))
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_model_folder: Path) -> Model:
+    """The same model, loaded."""
+    from elias import load
+
+    return load(tiny_model_folder, threads=2)

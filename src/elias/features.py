@@ -219,7 +219,7 @@ def open_csr(folder: str | Path) -> sp.csr_matrix:
 def _load_array(path: Path, dtype: type[np.generic] | None = None) -> np.ndarray:
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); write it again") from error
     if array.ndim != 1 or (dtype is not None and array.dtype != dtype):
         raise ModelError(f"{path}: holds a {array.ndim}-d array of {array.dtype}; write it again")

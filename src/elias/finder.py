@@ -43,7 +43,7 @@ class Finder:
     def beams(self, prepared: Any, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """phi, the beam's clusters and their s_c for some rows: (1) and (2)."""
         network = self.network
-        phi_BD = network.encoder.encode(prepared, rows)
+        phi_BD = self._phi(prepared, rows)
         logits_BC = network.clusters(phi_BD)
         beam_BT = network.beam(logits_BC)
         scores_BC = search.cluster_scores(logits_BC, network.settings.alpha)
@@ -73,7 +73,7 @@ class Finder:
     ) -> Predictions:
         """The k best of each row's own candidates, each scored over ALL clusters it has an edge from."""
         network, device = self.network, self.network.device
-        phi_BD = network.encoder.encode(prepared, rows)
+        phi_BD = self._phi(prepared, rows)
         s = search.cluster_scores(network.clusters(phi_BD), network.settings.alpha).cpu().numpy()
         shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
         labels, cluster = np.full(shape, NOTHING, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -89,6 +89,12 @@ class Finder:
             torch.from_numpy(array).to(device) for array in (labels, cluster, cluster_score, edge_score)
         )
         return self._rank(phi_BD, labels_BS, cluster_BS, s_BS, e_BS, k, explain)
+
+    def _phi(self, prepared: Any, rows: np.ndarray) -> Tensor:
+        # A thread that has not used torch before would start with OpenMP's number of threads, not ours, and so with
+        # other last bits. Asking for the number puts it right.
+        torch.get_num_threads()
+        return self.network.encoder.encode(prepared, rows)
 
     def _best_edges(self, labels: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places in `labels` that have an edge, their best edge): the strongest path, ties to the lower cluster."""

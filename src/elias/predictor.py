@@ -72,10 +72,16 @@ class Model:
         if isinstance(inputs, str) or (isinstance(inputs, list | tuple) and inputs and isinstance(inputs[0], str)):
             raise InputError("this model was trained on vectors, not on texts; pass a matrix with one row an input")
         width = int(self.about["dataset"]["features"])
+        is_sparse = "words" in self.network.encoder.tables()
         if sp.issparse(inputs):
             given = Inputs(bow=sp.csr_matrix(cast("Any", inputs), dtype=np.float32))
+        elif is_sparse and not len(inputs):
+            given = Inputs(bow=sp.csr_matrix(np.empty((0, width), dtype=np.float32)))
         else:
-            rows = np.asarray(inputs, dtype=np.float32)
+            try:
+                rows = np.asarray(inputs, dtype=np.float32)
+            except (TypeError, ValueError):
+                raise InputError("this model was trained on vectors; pass a matrix with one row an input") from None
             given = Inputs(vectors=rows.reshape(0, width) if rows.size == 0 else np.atleast_2d(rows))
         matrix = given.bow if given.bow is not None else given.vectors
         assert matrix is not None
@@ -243,6 +249,10 @@ def _agree(path: Path, what: str, ours: int, other: str, theirs: int) -> None:
 def _texts(inputs: Any) -> Sequence[str]:
     if sp.issparse(inputs) or isinstance(inputs, np.ndarray):
         raise InputError("this model was trained on texts, not on vectors; pass a list of strings")
+    try:
+        inputs = inputs if isinstance(inputs, Sequence) else list(inputs)
+    except TypeError:
+        raise InputError(f"a {type(inputs).__name__} is not a list of texts") from None
     for number, text in enumerate(inputs):
         if not isinstance(text, str):
             raise InputError(f"input {number} is {type(text).__name__}, not a text: {text!r}"[:200])

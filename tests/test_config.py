@@ -1,0 +1,100 @@
+"""Settings: every problem in one message, suggestions, and defaults that follow from the size of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from elias.config import DataSize, Settings, StageSettings, differences, known, resolve
+from elias.errors import SettingsError
+
+
+def test_settings_survive_json() -> None:
+    settings = Settings().updated({"stage2.epochs": 5, "encoder.frozen": "no", "index.beta": 3})
+    again = Settings.from_dict(json.loads(json.dumps(settings.as_dict())))
+    assert again == settings
+    assert (again.stage2.epochs, again.encoder.frozen, again.index.beta) == (5, False, 3.0)
+
+
+def test_a_change_leaves_the_original_alone() -> None:
+    before = Settings()
+    after = before.updated({"run.seed": "7"})
+    assert (before.run.seed, after.run.seed) == (0, 7)
+    assert differences(before, after) == ["run.seed 0 -> 7"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.run.seed = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("stage2.epoch", 5, 'unknown setting "stage2.epoch"; did you mean "stage2.epochs"?'),
+        ("stage3.epochs", 5, 'unknown setting "stage3.epochs"; did you mean "stage'),
+        ("epochs", 5, "a setting is section.key"),
+        ("stage2.", 5, 'unknown setting "stage2."'),
+        ("stage2.epochs", "many", "stage2.epochs=many: must be a whole number"),
+        ("stage2.epochs", 2.5, "must be a whole number"),
+        ("stage2.epochs", float("inf"), "must be a whole number"),
+        ("stage2.epochs", -1, "stage2.epochs=-1: must be at least 0"),
+        ("encoder.dropout", 1.5, "must be at most 0.99"),
+        ("encoder.dropout", "nan", "must be a finite number"),
+        ("encoder.kind", "bags", 'must be one of auto, bag, transformer, vectors; did you mean "bag"?'),
+        ("encoder.frozen", "maybe", "say true or false"),
+    ],
+)
+def test_what_a_bad_setting_says(path: str, value: object, expected: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        Settings().updated({path: value})
+    assert expected in str(error.value)
+
+
+def test_every_problem_is_listed() -> None:
+    with pytest.raises(SettingsError) as error:
+        Settings().updated({"stage1.epochs": "x", "nothing.here": 1, "run.seed": -1, "index.alpha": 0})
+    for place in ("stage1.epochs", "nothing.here", "run.seed", "index.alpha"):
+        assert place in str(error.value)
+
+
+def test_types_are_checked_where_settings_are_made_directly() -> None:
+    with pytest.raises(SettingsError, match=r"stage1.epochs=5: must be a whole number; stage1.decay=None: must be"):
+        Settings(stage1=StageSettings(epochs="5", decay=None))  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"stage1\.epochs=True"):
+        Settings(stage1=StageSettings(epochs=True))
+    assert Settings(stage1=StageSettings(decay=0)).stage1.decay == 0
+
+
+def test_auto_means_chosen_later() -> None:
+    settings = Settings().updated({"index.kappa": "auto", "stage1.epochs": None})
+    assert settings == Settings()
+    with pytest.raises(AssertionError):
+        known(settings.index.kappa)
+
+
+@pytest.mark.parametrize("rows", [1, 10, 1000, 50_000, 2_000_000])
+@pytest.mark.parametrize("labels", [0, 1, 3, 100, 5000, 1_000_000])
+def test_resolve_fills_everything_in(rows: int, labels: int) -> None:
+    resolved = resolve(Settings(), DataSize(rows=rows, labels=labels, pairs=rows))
+    for section in dataclasses.fields(resolved):
+        if section.name != "run":
+            assert None not in vars(getattr(resolved, section.name)).values(), section.name
+    assert resolved.encoder.kind == "bag"
+    assert known(resolved.split.validation_rows) <= rows / 2
+    assert resolve(resolved, DataSize(rows=rows, labels=labels, pairs=rows)) == resolved
+
+
+def test_resolve_keeps_what_was_given() -> None:
+    given = Settings().updated(
+        {"clustering.clusters": 7, "index.kappa": 3, "stage2.epochs": 0, "split.validation_rows": 0}
+    )
+    resolved = resolve(given, DataSize(rows=10_000, labels=1000, pairs=30_000, has_texts=False))
+    assert (resolved.clustering.clusters, resolved.index.kappa, resolved.stage2.epochs) == (7, 3, 0)
+    assert resolved.split.validation_rows == 0
+    assert resolved.encoder.kind == "vectors"
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for section in dataclasses.fields(Settings):
+        for item in dataclasses.fields(getattr(Settings(), section.name)):
+            assert item.metadata["what"], item.name
