@@ -42,9 +42,11 @@ def evaluate_model(model: Model, data: Dataset, split: str = "test") -> Evaluati
         raise InputError(f"{data.name} has no {split} rows; it has {', '.join(data.splits)}")
     place, label_ids = _places(data.labels, model.labels)
     labels = _renumbered(rows.labels, place, len(label_ids))
-    known = _renumbered(rows.excluded, place, len(label_ids))[:, : len(model.labels)]
+    excluded = sp.csr_matrix(_renumbered(rows.excluded, place, len(label_ids))[:, : len(model.labels)])
+    if data.settings.exclude_own_id and rows.ids is not None:
+        excluded = sp.csr_matrix(excluded + _own_pairs(rows.ids, model.labels))
     started = time.perf_counter()
-    found = model.predict_rows(_inputs(rows), sp.csr_matrix(known), DEPTH)
+    found = model.predict_rows(_inputs(rows), excluded, DEPTH)
     seconds = time.perf_counter() - started
     counts = np.concatenate([model.label_counts, np.zeros(len(label_ids) - len(model.labels), dtype=np.int64)])
     metrics = evaluate(
@@ -53,6 +55,14 @@ def evaluate_model(model: Model, data: Dataset, split: str = "test") -> Evaluati
     )  # fmt: skip
     deciles = by_decile(found.labels, labels, label_counts=counts, k=DEPTH)
     return Evaluation(metrics, deciles, found, labels, label_ids, counts, seconds)
+
+
+def _own_pairs(ids: list[str], labels: LabelSet) -> sp.csr_matrix:
+    """(row, label with the row's id), for labels of the model: the dataset's own need not include it."""
+    numbers = [labels.number_of.get(row_id, -1) for row_id in ids]
+    rows = np.flatnonzero(np.array(numbers) >= 0)
+    pairs = (np.ones(len(rows), dtype=np.bool_), (rows, np.array(numbers)[rows]))
+    return sp.csr_matrix(pairs, shape=(len(ids), len(labels)))
 
 
 def _inputs(rows: Rows) -> object:
