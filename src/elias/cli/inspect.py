@@ -43,7 +43,7 @@ def _model(model: Any, folder: Path) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {
         "model": str(folder),
-        "size": f"{size / 2**20:.1f} MiB",
+        "size": f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB",
         "data": model.about.get("dataset", {}),
         "training rows": model.n_train,
         "validation": model.about.get("validation", {}),
