@@ -14,7 +14,9 @@ def test_the_file_map_lists_every_module_once() -> None:
     assert len(listed) == len(set(listed))
     package = ROOT / "src" / "elias"
     here = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
-    covered = {name for name in here if name in listed or any(name.startswith(item) for item in listed if item.endswith("/"))}
+    covered = {
+        name for name in here if name in listed or any(name.startswith(item) for item in listed if item.endswith("/"))
+    }
     assert here == covered, f"not in README's file map: {sorted(here - covered)}"
     gone = [item for item in listed if not (package / item).exists()]
     assert not gone, f"in README's file map but not in src/elias: {gone}"

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.tables import AdamW, RowTable, TableOptimiser, Tape, adamw_torch, rowwise_torch
+from elias.tables import RowTable, TableOptimiser, Tape, adamw_torch, rowwise_torch
 
 KINDS = ["adamw", "rowwise"]
 SHAPE = (12, 5)
@@ -63,7 +63,8 @@ def test_kernel_torch_and_dense_formula_agree(seed: int, kind: str, decay: float
         twin(by_torch.values, by_torch.state, by_torch.decay_sum, rows, gradients, rate, by_torch.optimiser)
     np.testing.assert_allclose(by_kernel.values, by_torch.values, rtol=1e-5, atol=1e-6)
     for name, tensor in by_kernel.state.items():
-        np.testing.assert_allclose(tensor, by_torch.state[name], rtol=1e-5, err_msg=name)
+        room = 1e-6 * float(tensor.abs().max())  # sums of large terms that cancel
+        np.testing.assert_allclose(tensor, by_torch.state[name], rtol=1e-5, atol=room, err_msg=name)
     by_kernel.settle()
     np.testing.assert_allclose(by_kernel.values, dense_steps(before, steps, by_kernel.optimiser), rtol=1e-4, atol=1e-5)
 
@@ -162,8 +163,7 @@ def test_strided_gradients_and_narrow_rows() -> None:
 
 
 def test_names_of_optimisers() -> None:
-    assert AdamW(decay=0.1, epsilon=1e-6).kind == "adamw"
-    assert dataclasses.replace(AdamW(), shared=True).kind == "rowwise"
+    assert TableOptimiser(decay=0.1, epsilon=1e-6).kind == "adamw"
     with pytest.raises(AssertionError, match="'sgd' is none of adamw, rowwise"):
         TableOptimiser(kind="sgd")
 

@@ -93,6 +93,9 @@ class StageSettings:
     )
     batch_size: int | None = setting(None, "rows a step", low=1)
     rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
+    rate_transformer: float = setting(
+        1e-4, "learning rate of a transformer that is fine-tuned", letter="lr phi", low=0.0
+    )
     rate_clusters: float = setting(2e-3, "learning rate of W_C", letter="lr W", low=0.0)
     rate_classifiers: float = setting(2e-3, "learning rate of W_L", letter="lr W", low=0.0)
     rate_edges: float = setting(5e-3, "learning rate of A", letter="lr W", low=0.0)

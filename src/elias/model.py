@@ -79,6 +79,7 @@ class Network:
         """The index with the logits as they are now."""
         if self.edges is None:
             return self.index
+        self.edges.settle()
         return replace(self.index, logits=self.edges.values[:, 0].cpu().numpy().copy())
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
@@ -95,7 +96,8 @@ class Network:
         )  # fmt: skip
         s_BT = search.cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
 
-        touched_U, place_BT = torch.unique(clusters_BT.clamp(min=0), return_inverse=True)
+        touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
+        place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0))
         indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
         if self.edges is None:
             e_F = torch.ones(len(positions_F), device=device)

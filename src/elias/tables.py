@@ -38,15 +38,9 @@ class TableOptimiser:
     beta1: float = 0.9  # adamw only
     beta2: float = 0.999
     epsilon: float = 1e-8
-    shared: bool = False  # the earlier spelling of kind="rowwise"
 
     def __post_init__(self) -> None:
-        if self.shared:
-            object.__setattr__(self, "kind", "rowwise")
         assert self.kind in STATE, f"{self.kind!r} is none of {', '.join(STATE)}"
-
-
-AdamW = TableOptimiser  # the earlier name
 
 
 class RowTable:

@@ -26,7 +26,7 @@ from .metrics import evaluate
 from .model import Batch, Network, ragged
 from .noise import Noise
 from .randomness import permutation
-from .tables import AdamW, RowTable, Tape
+from .tables import RowTable, TableOptimiser, Tape
 from .weights import RunningMean, settle
 
 CHOICE = "nDCG@5"
@@ -76,6 +76,7 @@ class Optimiser:
         self.settings = settings
         rates = {
             "encoder": settings.rate_encoder,
+            "transformer": settings.rate_transformer,
             "clusters": settings.rate_clusters,
             "classifiers": settings.rate_classifiers,
             "edges": settings.rate_edges,
@@ -84,26 +85,27 @@ class Optimiser:
         for name, table in network.tables().items():
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
-            shared = settings.optimiser == "rowwise" and table.width > 1
-            table.optimiser = AdamW(decay=decay, epsilon=settings.epsilon, shared=shared)
+            kind = settings.optimiser if table.width > 1 else "adamw"
+            table.optimiser = TableOptimiser(kind=kind, decay=decay, epsilon=settings.epsilon)
+            table.start()
             self.table_rates.append((table, rates[group]))
         groups = []
-        for group, module in (("encoder", network.encoder.module()), ("clusters", network.clusters)):
-            named = list(module.named_parameters())
-            plain = [p for n, p in named if p.dim() < 2]
-            decayed = [p for n, p in named if p.dim() >= 2]
+        for group, parameters in dense_groups(network).items():
+            plain = [parameter for parameter in parameters if parameter.dim() < 2]  # biases and norms
+            decayed = [parameter for parameter in parameters if parameter.dim() >= 2]
             groups += [{"params": decayed, "rate": rates[group], "weight_decay": settings.decay}] if decayed else []
             groups += [{"params": plain, "rate": rates[group], "weight_decay": 0.0}] if plain else []
         self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon)
         self.waiting: list[tuple[RowTable, Tensor, Tensor]] = []
 
-    def step(self, tape: Tape, factor: float, step: int) -> None:
+    def step(self, tape: Tape, factor: float, step: int, *, last: bool) -> None:
+        """Step number `step` of the stage; tables step every `accumulate` batches, and at the last one."""
         for group in self.dense.param_groups:
             group["lr"] = factor * group["rate"]
         self.dense.step()
         self.dense.zero_grad(set_to_none=True)
         self.waiting += tape.gradients()
-        if (step + 1) % self.settings.accumulate and self.settings.accumulate > 1:
+        if (step + 1) % self.settings.accumulate and not last:
             return
         for table, rate in self.table_rates:
             parts = [(rows, grads) for owner, rows, grads in self.waiting if owner is table]
@@ -111,6 +113,15 @@ class Optimiser:
                 rows, grads = parts[0] if len(parts) == 1 else _merge(parts)
                 table.apply(rows, grads, factor * rate)
         self.waiting.clear()
+
+
+def dense_groups(network: Network) -> dict[str, list[torch.nn.Parameter]]:
+    """The dense parameters by the name of their rate; a fine-tuned transformer's have one of their own."""
+    groups: dict[str, list[torch.nn.Parameter]] = {"encoder": [], "transformer": [], "clusters": []}
+    for name, parameter in network.encoder.module().named_parameters():
+        groups["transformer" if name.startswith("transformer.") else "encoder"].append(parameter)
+    groups["clusters"] = list(network.clusters.parameters())
+    return groups
 
 
 def _merge(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -192,7 +203,8 @@ class Trainer:
             self.train.prepared, self.train.batch(rows), parents, learning, self.settings.shortlist_loss_weight
         )
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step(learning.tape, rate_factor(number, self.total_steps, self.settings.warmup), number)
+        factor = rate_factor(number, self.total_steps, self.settings.warmup)
+        self.optimiser.step(learning.tape, factor, number, last=number + 1 == self.total_steps)
         return float(loss.detach())
 
     def _close_epoch(self) -> None:

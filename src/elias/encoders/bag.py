@@ -53,7 +53,7 @@ class BagEncoder:
 
     def to(self, device: torch.device) -> None:
         self.head.to(device)
-        self.words.values = self.words.values.to(device)
+        self.words.to(device)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
