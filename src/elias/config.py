@@ -62,6 +62,7 @@ class EncoderSettings:
     kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=ENCODERS)
     dim: int = setting(512, "dimension of phi (bag, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
+    word_dropout: float = setting(0.0, "words of a training text left out at random (bag)", low=0.0, high=0.99)
     radius: float = setting(8.0, "length of phi", low=0.001)
     svd_power: float = setting(0.5, "how strongly the SVD start evens out its directions", low=0.0, high=1.0)
     model: str = setting("", "transformer: name or folder of a Hugging Face model")

@@ -1,4 +1,4 @@
-"""The label index: a sparse graph from clusters to labels (METHOD sections 2 and 5).
+"""The label index: a sparse graph from clusters to labels (docs/method.md).
 
 Edges are ragged rows in CSR form: the edges of cluster c are positions indptr[c] .. indptr[c+1], and
 `labels[position]` is where each leads. Stage 1 and stage 2 are two objects of this one type:

@@ -147,5 +147,9 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
         return DenseEncoder(train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout)
     words = svd_embeddings(bow, wanted.dim, power=wanted.svd_power, seed=settings.run.seed)
     return BagEncoder(
-        torch.from_numpy(words), radius=wanted.radius, dropout=wanted.dropout, threads=known(settings.run.threads)
+        torch.from_numpy(words),
+        radius=wanted.radius,
+        dropout=wanted.dropout,
+        word_dropout=wanted.word_dropout,
+        threads=known(settings.run.threads),
     )

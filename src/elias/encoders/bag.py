@@ -31,8 +31,11 @@ SVD_ROWS = 200_000  # more rows than this are sampled for the SVD
 class BagEncoder:
     kind = "bag"
 
-    def __init__(self, embeddings: Tensor, *, radius: float, dropout: float, threads: int = 1) -> None:
+    def __init__(
+        self, embeddings: Tensor, *, radius: float, dropout: float, word_dropout: float = 0.0, threads: int = 1
+    ) -> None:
         self.dim = embeddings.shape[1]
+        self.word_dropout = word_dropout
         self.words = RowTable(embeddings, threads=threads)
         self.head = Head(self.dim, radius=radius, dropout=dropout)
 
@@ -57,7 +60,10 @@ class BagEncoder:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options()})
+        write_json(
+            folder / "encoder.json",
+            {"kind": self.kind, "dim": self.dim, "word_dropout": self.word_dropout, **self.head.options()},
+        )
         words = {"words": self.words.values.cpu().numpy()}
         write_tensors(folder / "encoder.safetensors", words | self.head.arrays())
 
@@ -66,7 +72,8 @@ class BagEncoder:
         about: dict[str, Any] = read_json(folder / "encoder.json")
         arrays, _ = read_tensors(folder / "encoder.safetensors")
         words = torch.from_numpy(arrays.pop("words"))
-        encoder = cls(words, radius=about["radius"], dropout=about["dropout"], threads=threads)
+        options = {name: float(about[name]) for name in ("radius", "dropout", "word_dropout")}
+        encoder = cls(words, threads=threads, **options)
         encoder.head.take_arrays(arrays)
         return encoder
 
@@ -78,12 +85,22 @@ class BagEncoder:
         if learning is None:
             words_N, table = torch.from_numpy(words).to(device), self.words.values
         else:
+            weights_N = self._drop_words(weights_N, words, offsets, learning)
             unique, inverse = np.unique(words, return_inverse=True)
             words_N = torch.from_numpy(inverse).to(device)
             table = learning.tape.gather(self.words, torch.from_numpy(unique).long().to(device))
         h_BD = F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
         phi_BD: Tensor = self.head(h_BD, learning)
         return phi_BD
+
+    def _drop_words(self, weights_N: Tensor, words: np.ndarray, offsets: np.ndarray, learning: Learning) -> Tensor:
+        """Leave each word of a text out with probability `word_dropout`; the others make up for it."""
+        if self.word_dropout <= 0.0:
+            return weights_N
+        rows_N = learning.rows_B.repeat_interleave(torch.from_numpy(np.diff(offsets)).to(weights_N.device))
+        columns_N = torch.from_numpy(words).to(weights_N.device).long() + self.dim  # beyond those of the head's dropout
+        keep_N = learning.noise.uniform(rows_N, columns_N) >= self.word_dropout
+        return weights_N * keep_N / (1.0 - self.word_dropout)
 
 
 def take_rows(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
