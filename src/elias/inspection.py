@@ -57,12 +57,12 @@ def overview(model: Model) -> Overview:
     )
 
 
-def clusters_of_label(model: Model, label: int) -> list[dict[str, Any]]:
+def clusters_of_label(model: Model, label: int, most: int = 20) -> list[dict[str, Any]]:
     """The clusters a label hangs on, strongest first."""
     index = model.finder.index
     edges = np.flatnonzero(index.labels == label)
     scores, clusters = index.edge_scores()[edges], index.clusters[edges]
-    order = np.lexsort((clusters, -scores))
+    order = np.lexsort((clusters, -scores))[:most]
     return [
         {
             "cluster": int(clusters[i]),

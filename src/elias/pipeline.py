@@ -49,6 +49,7 @@ from .start import ENCODE_BATCH
 __all__ = ["fit", "fit_to", "link_or_copy"]
 
 TYPICAL_WORDS = 8
+TINY = 1e-12
 
 
 def fit(
@@ -265,18 +266,20 @@ def _phi(network: Network, prepared: Prepared) -> np.ndarray:
 
 
 def typical_words(prepared: Prepared, clusters: np.ndarray, n_clusters: int) -> dict[str, list[list[str]]]:
-    """The words with the largest tf-idf weight over each cluster's labels; nothing for vectors."""
+    """The words that tell a cluster's labels from all labels: largest h log(h / e), h their tf-idf weight here and
+    e everywhere; none for vectors."""
     if prepared.vectorizer is None:
         return {"words": [[] for _ in range(n_clusters)]}
     centroids = label_centroids(prepared.bow, prepared.train.labels)
     words = prepared.vectorizer.words.words
-    found = []
-    for members in np.split(
-        np.argsort(clusters, kind="stable"), np.searchsorted(np.sort(clusters), np.arange(n_clusters))
-    )[1:]:
-        total = np.asarray(centroids[members].sum(axis=0)).ravel()
-        best = np.argsort(-total, kind="stable")[:TYPICAL_WORDS]
-        found.append([words[word] for word in best if total[word] > 0])
+    everywhere = np.asarray(centroids[np.flatnonzero(clusters >= 0)].mean(axis=0)).ravel()
+    found: list[list[str]] = []
+    for cluster in range(n_clusters):
+        members = np.flatnonzero(clusters == cluster)
+        here = np.asarray(centroids[members].mean(axis=0)).ravel() if len(members) else everywhere
+        says = here * np.log(np.maximum(here, TINY) / np.maximum(everywhere, TINY))
+        best = np.argsort(-says, kind="stable")[:TYPICAL_WORDS]
+        found.append([words[word] for word in best if says[word] > 0])
     return {"words": found}
 
 

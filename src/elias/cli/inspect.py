@@ -94,5 +94,14 @@ def _as_text(content: dict[str, Any]) -> str:
 
 
 def _row(item: Any) -> str:
-    values = item.values() if isinstance(item, dict) else item
-    return "  ".join(" ".join(value) if isinstance(value, list) else str(value) for value in values)
+    """One line of a list: values side by side, and the names of what is true."""
+    pairs = item.items() if isinstance(item, dict) else (("", value) for value in item)
+    shown = []
+    for name, value in pairs:
+        if isinstance(value, bool):
+            shown += [name] if value else []
+        elif isinstance(value, float):
+            shown.append(f"{value:.4f}")
+        else:
+            shown.append(" ".join(value) if isinstance(value, list) else str(value))
+    return "  ".join(shown)
