@@ -40,7 +40,10 @@ def main() -> None:
     data = elias.load_dataset(args.data)
     model = train(data, args.output, args.seed, {}, progress)
     run = args.output.with_name(args.output.name + ".run")
-    stage1 = replace(model, network=load_network(run / "30-stage1" / "network", device=model.network.device, threads=model.network.threads))
+    stage1 = replace(
+        model,
+        network=load_network(run / "30-stage1" / "network", device=model.network.device, threads=model.network.threads),
+    )
 
     epochs = model.about["settings"]["stage1"]["epochs"] + model.about["settings"]["stage2"]["epochs"]
     control_output = args.output.with_name(args.output.name + "-control")
@@ -57,7 +60,11 @@ def main() -> None:
     print_table(rows)
     if args.json:
         for name, (found, took) in rows.items():
-            print(json.dumps({"row": name, "data": data.name, "seed": args.seed, "seconds": took, **found.metrics.as_dict()}))
+            print(
+                json.dumps(
+                    {"row": name, "data": data.name, "seed": args.seed, "seconds": took, **found.metrics.as_dict()}
+                )
+            )
     print_examples(model, data)
 
 
@@ -91,7 +98,8 @@ def print_table(rows: dict[str, tuple[Evaluation, float]]) -> None:
 
 
 def print_examples(model: elias.Model, data: elias.Dataset) -> None:
-    assert data.test is not None and data.test.texts is not None
+    assert data.test is not None
+    assert data.test.texts is not None
     picked = range(0, len(data.test), max(1, len(data.test) // SHOWN))[:SHOWN]
     ids = [data.test.ids[row] for row in picked] if data.test.ids else None
     found = model.predict([data.test.texts[row] for row in picked], k=5, ids=ids)

@@ -15,6 +15,7 @@ import torch
 
 from .config import EncoderSettings, Settings, known
 from .dataset import Dataset, Rows
+from .devices import pick_device, torch_threads
 from .encoders import Encoder, Inputs, load_encoder
 from .encoders.bag import BagEncoder, svd_embeddings
 from .encoders.dense import DenseEncoder
@@ -72,11 +73,13 @@ def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: 
     """Step 10 as later steps use it, memory-mapped where it is large."""
     parts, _ = read_tensors(folder / "split.safetensors")
     encoder = load_encoder(folder / "encoder", threads=known(settings.run.threads))
+    encoder.to(pick_device(settings.run.device))
     vectorizer = TfIdf.load(folder) if (folder / "vectorizer.json").exists() else None
     out: dict[str, TrainingRows] = {}
     for name, rows in (("train", data.train.take(parts["train"])), ("validation", _validation(data, parts))):
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
-        prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(progress))
+        with torch_threads(known(settings.run.threads)):
+            prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(progress))
         out[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights)
         if name == "train":
             bow = inputs.bow if inputs.bow is not None else inputs.vectors

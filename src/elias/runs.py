@@ -56,10 +56,11 @@ class Run:
     def freeze(self, given: Settings, resolved: Settings, data: str, *, restart: bool = False) -> Settings:
         """The settings of this run: those of its first start, unless `restart` allows new ones.
 
-        Only the checkpoint interval may differ from call to call: it decides no bit of the model.
+        Only the checkpoint interval may differ from call to call: it decides no bit of the model. While no step is
+        done, nothing depends on the settings yet: a first call that failed (a mistyped model name) can be put right.
         """
         path = self.folder / "settings.json"
-        if path.exists() and not restart:
+        if path.exists() and not restart and any(self.folder.glob("*/done.json")):
             frozen = self._frozen(path)
             changed = [line for line in differences(frozen["given"], given) if not line.startswith(MAY_CHANGE)]
             if changed:

@@ -18,6 +18,7 @@ from torch import nn
 
 from .checkpoint import restore_checkpoint, save_checkpoint
 from .config import Settings, StageSettings, known
+from .devices import torch_threads
 from .encoders import Encoder
 from .index import LabelIndex
 from .model import Network, SearchSettings
@@ -119,7 +120,9 @@ def train_stage(
         if path.exists():
             restore_checkpoint(trainer, path)
             progress.say(f"  {name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
-        trainer.run()
+        fine_tuned = settings.encoder.kind == "transformer" and not settings.encoder.frozen
+        with torch_threads(known(settings.run.threads) if fine_tuned else 1):
+            trainer.run()
     write_json(folder / "stage.json", {"best": best_of(name, trainer.at), "history": trainer.at.history})
 
 
