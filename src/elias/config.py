@@ -98,8 +98,8 @@ class StageSettings:
         1e-4, "learning rate of a transformer that is fine-tuned", letter="lr phi", low=0.0
     )
     rate_clusters: float = setting(2e-3, "learning rate of W_C", letter="lr W", low=0.0)
-    rate_classifiers: float = setting(2e-3, "learning rate of W_L", letter="lr W", low=0.0)
-    rate_edges: float = setting(5e-3, "learning rate of A", letter="lr W", low=0.0)
+    rate_classifiers: float = setting(5e-3, "learning rate of W_L", letter="lr W", low=0.0)
+    rate_edges: float = setting(2e-2, "learning rate of A", letter="lr W", low=0.0)
     shortlist_loss_weight: float = setting(0.05, "weight of the shortlist loss", letter="lambda", low=0.0)
     classifiers: str = setting("centroids", "how W_L starts", choices=("centroids", "random", "carried"))
     gain: float = setting(10.0, "largest logit that a centroid start can give", low=0.0)
@@ -135,11 +135,13 @@ class Settings:
     encoder: EncoderSettings = EncoderSettings()
     index: IndexSettings = IndexSettings()
     stage1: StageSettings = StageSettings()
-    stage2: StageSettings = StageSettings()
+    stage2: StageSettings = StageSettings(classifiers="carried")
     run: RunSettings = RunSettings()
 
     def __post_init__(self) -> None:
         problems = [problem for part in fields(self) for problem in _problems(part.name, getattr(self, part.name))]
+        if self.stage1.classifiers == "carried":
+            problems.append("stage1.classifiers=carried: there is nothing to carry over; say centroids or random")
         if problems:
             raise SettingsError("; ".join(problems))
 
@@ -192,9 +194,9 @@ class DataSize:
 def resolve(settings: Settings, size: DataSize) -> Settings:
     """Fill in every None from the size of the data. The same rule for every dataset.
 
-    C = 2^round(log2(L / 100))     kappa = 10 L / C     beta = L / C     K = min(500, L)
+    C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = min(500, L)
     """
-    clusters = settings.clustering.clusters or max(1, 2 ** round(math.log2(max(1.0, size.labels / 100))))
+    clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
     kappa = settings.index.kappa or math.ceil(10 * per_cluster)
     held_out = min(4000, size.rows // 20) if settings.split.validation_rows is None else settings.split.validation_rows
@@ -213,7 +215,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             shortlist_size=settings.index.shortlist_size or 500,
         ),
         stage1=_resolve_stage(settings.stage1, 8, batch),
-        stage2=_resolve_stage(settings.stage2, 14, batch),
+        stage2=_resolve_stage(settings.stage2, 16, batch),
     )
 
 
