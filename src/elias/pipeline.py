@@ -273,9 +273,11 @@ def typical_words(prepared: Prepared, clusters: np.ndarray, n_clusters: int) -> 
     centroids = label_centroids(prepared.bow, prepared.train.labels)
     words = prepared.vectorizer.words.words
     everywhere = np.asarray(centroids[np.flatnonzero(clusters >= 0)].mean(axis=0)).ravel()
+    order = np.argsort(clusters, kind="stable")
+    bounds = np.searchsorted(clusters[order], np.arange(n_clusters + 1))
     found: list[list[str]] = []
     for cluster in range(n_clusters):
-        members = np.flatnonzero(clusters == cluster)
+        members = order[bounds[cluster] : bounds[cluster + 1]]
         here = np.asarray(centroids[members].mean(axis=0)).ravel() if len(members) else everywhere
         says = here * np.log(np.maximum(here, TINY) / np.maximum(everywhere, TINY))
         best = np.argsort(-says, kind="stable")[:TYPICAL_WORDS]

@@ -41,7 +41,7 @@ FORMAT_VERSION = 1
 MOST_CANDIDATES = 1 << 22  # scored at a time
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Model:
     """A network with everything around it that makes numbers into names."""
 
@@ -56,6 +56,10 @@ class Model:
 
     def __post_init__(self) -> None:
         self.finder = Finder(self.network)
+
+    def __repr__(self) -> str:
+        name = self.about.get("dataset", {}).get("name", "unknown data")
+        return f"<elias.Model of {name}: {len(self.labels):,} labels, {self.network.index.n_clusters:,} clusters>"
 
     @property
     def exclude_own_id(self) -> bool:

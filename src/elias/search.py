@@ -102,6 +102,17 @@ def join_parents(
     return joined
 
 
+def fill_free(clusters_BT: Tensor, beam_size: int, noise: Noise, rows_B: Tensor, n_clusters: int) -> Tensor:
+    """A random cluster in each slot beyond the beam that no parent took (random negatives); a repeat stays PAD."""
+    filled = clusters_BT.clone()
+    for slot in range(beam_size, filled.shape[1]):
+        draw_B = noise.uniform(rows_B, torch.full_like(rows_B, -1 - n_clusters - slot))  # below the parents' columns
+        cluster_B = (draw_B * n_clusters).long().clamp(max=n_clusters - 1)
+        free_B = (filled[:, slot] < 0) & ~(filled == cluster_B[:, None]).any(dim=1)
+        filled[free_B, slot] = cluster_B[free_B]
+    return filled
+
+
 def edge_scores(logits_F: Tensor, indptr_U: Tensor, beta: float) -> Tensor:
     """(5) over ragged rows: softmax within each row, scaled by beta, clamped to 1. No pad, no row of another."""
     lengths_U = indptr_U.diff()

@@ -77,6 +77,7 @@ def new_network(
             beam_size=settings.index.beam_size,
             shortlist_size=known(settings.index.shortlist_size),
             parent_slots=settings.index.parent_slots,
+            random_clusters=settings.index.random_clusters,
         ),
         threads=threads,
     )
