@@ -80,7 +80,8 @@ class IndexSettings:
     beta: float | None = setting(None, "how many labels of a cluster can be fully active", letter="beta", low=0.001)
     kappa: int | None = setting(None, "edges a cluster starts stage 2 with", letter="kappa", low=1)
     beam_size: int = setting(20, "clusters explored for a text", letter="b", low=1)
-    shortlist_size: int | None = setting(None, "labels classified for a text", letter="K", low=1)
+    shortlist_size: int | None = setting(None, "labels classified for a text in prediction", letter="K", low=1)
+    training_shortlist_size: int = setting(500, "labels classified for a text in training", letter="K", low=1)
     parent_slots: int = setting(5, "clusters beyond the beam that a training text may add for its parents", low=0)
     random_clusters: bool = setting(False, "fill the slots that no parent took with random clusters (random negatives)")
     logits: str = setting("counts", "how edge logits start", choices=("counts", "random"))
@@ -135,7 +136,7 @@ class Settings:
     clustering: ClusteringSettings = ClusteringSettings()
     encoder: EncoderSettings = EncoderSettings()
     index: IndexSettings = IndexSettings()
-    stage1: StageSettings = StageSettings()
+    stage1: StageSettings = StageSettings(shortlist_loss_weight=0.01)
     stage2: StageSettings = StageSettings(classifiers="carried")
     run: RunSettings = RunSettings()
 
@@ -195,7 +196,7 @@ class DataSize:
 def resolve(settings: Settings, size: DataSize) -> Settings:
     """Fill in every None from the size of the data. The same rule for every dataset.
 
-    C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = min(500, L)
+    C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
     """
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
@@ -213,7 +214,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             settings.index,
             kappa=kappa,
             beta=settings.index.beta or per_cluster,
-            shortlist_size=settings.index.shortlist_size or 500,
+            shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
         stage1=_resolve_stage(settings.stage1, 8, batch),
         stage2=_resolve_stage(settings.stage2, 16, batch),

@@ -15,6 +15,7 @@ from .dataset import Dataset
 from .features import TfIdf
 
 FLOAT = 4
+BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.4 GiB) and eurlex57k (1.9 GiB)
 SAMPLE = 5_000  # texts
 HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
 # Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
@@ -47,7 +48,15 @@ def input_size(data: Dataset, settings: Settings) -> tuple[int, float]:
     return min(most, round(n_words)), bow.nnz / len(rows)
 
 
-def estimate(settings: Settings, size: DataSize, *, n_labels: int, n_words: int, words_per_text: float) -> Estimate:
+def text_bytes(data: Dataset) -> int:
+    """UTF-8 bytes of all texts; the training texts are held twice, whole and without the held-out rows."""
+    sizes = {name: int(rows.texts.lengths().sum()) for name, rows in data.splits.items() if rows.texts is not None}
+    return sum(sizes.values()) + sizes.get("train", 0)
+
+
+def estimate(
+    settings: Settings, size: DataSize, *, n_labels: int, n_words: int, words_per_text: float, text_bytes: int = 0
+) -> Estimate:
     """`settings` must be resolved."""
     dim, clusters = settings.encoder.dim, known(settings.clustering.clusters)
     copies = 2 if settings.stage2.average_from >= 1 else 3  # values, gradients of a step, running mean
@@ -58,7 +67,8 @@ def estimate(settings: Settings, size: DataSize, *, n_labels: int, n_words: int,
         "word embeddings": n_words * dim * FLOAT * copies,
         "edges": edges * FLOAT * 6,
         "texts as arrays": int(size.rows * words_per_text * 8),
-        "python, torch, numba": 600 << 20,
+        "texts": text_bytes,
+        "python, torch, numba": BASE,
     }
     seconds = sum(_stage_seconds(settings, stage, size, n_labels, words_per_text, stage is settings.stage2)
                   for stage in (settings.stage1, settings.stage2))  # fmt: skip
@@ -68,7 +78,7 @@ def estimate(settings: Settings, size: DataSize, *, n_labels: int, n_words: int,
 def _stage_seconds(
     settings: Settings, stage: StageSettings, size: DataSize, n_labels: int, words: float, learned: bool
 ) -> float:
-    dim, shortlist = settings.encoder.dim, min(known(settings.index.shortlist_size), n_labels)
+    dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
     per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)
     batch = known(stage.batch_size)

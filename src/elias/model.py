@@ -30,7 +30,8 @@ class SearchSettings:
 
     alpha: float = 10.0
     beam_size: int = 20
-    shortlist_size: int = 500
+    shortlist_size: int = 2000
+    training_shortlist_size: int | None = None  # in training; None: the same
     parent_slots: int = 5  # clusters beyond the beam that a training row may add for its parents
     random_clusters: bool = False  # fill the slots that no parent took with random clusters
 
@@ -92,7 +93,8 @@ class Network:
         place_BT, indptr_U, labels_F, e_F = self._touched_edges(clusters_BT, learning)
         found = search.shortlist(
             place_BT, s_BT, indptr_U, labels_F, e_F,
-            size=self.settings.shortlist_size, n_labels=self.index.n_labels,
+            size=self.settings.training_shortlist_size or self.settings.shortlist_size,
+            n_labels=self.index.n_labels,
             positives=batch.positives, excluded=batch.excluded, threads=self.threads,
         )  # fmt: skip
         yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)

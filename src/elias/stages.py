@@ -76,6 +76,7 @@ def new_network(
             alpha=settings.index.alpha,
             beam_size=settings.index.beam_size,
             shortlist_size=known(settings.index.shortlist_size),
+            training_shortlist_size=settings.index.training_shortlist_size,
             parent_slots=settings.index.parent_slots,
             random_clusters=settings.index.random_clusters,
         ),

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..config import Settings, resolve
     from ..dataset import check, collect_defects, format_report, load_dataset
-    from ..estimate import estimate, input_size
+    from ..estimate import estimate, input_size, text_bytes
     from ..sizes import size_of
 
     settings = Settings().updated(changes(args))
@@ -44,7 +44,14 @@ def run(args: argparse.Namespace) -> int:
     size = size_of(data)
     resolved = resolve(settings, size)
     n_words, words_per_text = input_size(data, resolved)
-    guess = estimate(resolved, size, n_labels=len(data.labels), n_words=n_words, words_per_text=words_per_text)
+    guess = estimate(
+        resolved,
+        size,
+        n_labels=len(data.labels),
+        n_words=n_words,
+        words_per_text=words_per_text,
+        text_bytes=text_bytes(data),
+    )
     if args.json:
         needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}
         print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))
