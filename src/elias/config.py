@@ -217,7 +217,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
         stage1=_resolve_stage(settings.stage1, 8, batch),
-        stage2=_resolve_stage(settings.stage2, 16, batch),
+        stage2=_resolve_stage(settings.stage2, 12, batch),
     )
 
 
