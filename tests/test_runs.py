@@ -79,7 +79,9 @@ def test_killed_just_before_the_renaming_a_step_is_not_built_again(tmp_path: Pat
 
 def test_settings_are_frozen_at_the_first_start(tmp_path: Path) -> None:
     with Run(tmp_path, SILENT) as run:
-        run.freeze(GIVEN, RESOLVED, "data")
+        run.freeze(GIVEN.updated({"run.seed": 9}), RESOLVED, "data")
+        run.freeze(GIVEN, RESOLVED, "data")  # no step is done yet: a first call that failed can be put right
+        run.step("10-a", {}, lambda folder: None)
         other = resolve(GIVEN, DataSize(rows=10**6, labels=10**5, pairs=10**6))  # as if the machine had changed
         assert run.freeze(GIVEN, other, "data") == RESOLVED
         often = GIVEN.updated({"run.checkpoint_seconds": 1})

@@ -60,8 +60,8 @@ class Run:
         done, nothing depends on the settings yet: a first call that failed (a mistyped model name) can be put right.
         """
         path = self.folder / "settings.json"
-        if path.exists() and not restart and any(self.folder.glob("*/done.json")):
-            frozen = self._frozen(path)
+        frozen = self._frozen(path) if path.exists() and not restart else None
+        if frozen is not None and any(self.folder.glob("*/done.json")):
             changed = [line for line in differences(frozen["given"], given) if not line.startswith(MAY_CHANGE)]
             if changed:
                 raise RunError(
