@@ -27,7 +27,7 @@ LAYERS = [
     ["errors", "version", "config", "persistence", "predictions", "randomness", "progress", "runs"],
     ["dataset", "words", "features", "clustering", "metrics", "split", "sizes", "estimate", "label_file"],
     [
-        *["devices", "noise", "tables", "encoders", "index", "paths", "search", "kernels", "classifiers"],
+        *["devices", "noise", "tables", "encoders", "index", "paths", "search", "kernels", "classifiers", "cpu_search"],
         *["model", "loss", "weights", "finder", "training", "checkpoint", "network_files", "start"],
     ],
     ["adjacency", "preparation", "stages", "predictor", "ranker", "calibration", "ensemble"],

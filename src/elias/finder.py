@@ -1,7 +1,8 @@
 """Prediction: the network as it stands, searched for the best labels. Equations (1), (2), (5), (6) and p.
 
 A `Finder` is made from a network at one moment: edge scores are computed once. It holds no state between
-calls, so any number of threads may call it.
+calls, so any number of threads may call it. `find_torch` is the definition, and what a GPU runs; on the CPU
+`cpu_search` gives the same answer in one pass a query.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from . import classifiers, search
+from .cpu_search import CpuSearch, classifiers_with_codes, edges_by_score
 from .model import Network, ragged
 from .predictions import NOTHING, Predictions, stack
 from .search import Ragged
@@ -54,18 +56,56 @@ class Finder:
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
     ) -> Predictions:
         """The k best labels of some prepared rows."""
+        network, settings = self.network, self.network.settings
+        if network.device.type != "cpu":
+            return self.find_torch(prepared, rows, k, excluded=excluded, explain=explain)
+        phi_BD = self._phi(prepared, rows)
+        found = self.cpu_search.find(
+            phi_BD.contiguous().numpy(), network.clusters(phi_BD).numpy(), k,
+            alpha=settings.alpha, beam_size=settings.beam_size, size=settings.shortlist_size, excluded=excluded,
+        )  # fmt: skip
+        parts = None
+        if explain:
+            parts = {
+                "cluster": found.clusters,
+                "cluster_score": found.cluster_scores,
+                "edge_score": found.edge_scores,
+                "classifier": found.classifiers,
+            }
+        return Predictions(labels=found.labels, scores=found.scores, parts=parts)
+
+    @cached_property
+    def cpu_search(self) -> CpuSearch:
+        """What the CPU reads; made when it is first asked for."""
+        network = self.network
+        network.classifier_weights.settle()
+        network.classifier_biases.settle()
+        rows, biases = network.classifier_weights.values.numpy(), network.classifier_biases.values.numpy().reshape(-1)
+        return CpuSearch(
+            edges_by_score(self.index, threads=network.threads),
+            classifiers_with_codes(rows, biases, threads=network.threads),
+            threads=network.threads,
+        )
+
+    @torch.no_grad()
+    def find_torch(
+        self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
+    ) -> Predictions:
+        """`find` in torch, on any device."""
         network = self.network
         phi_BD, beam_BT, s_BT = self.beams(prepared, rows)
-        found = search.shortlist(
+        found = search.shortlist_torch(
             beam_BT, s_BT, self.index.indptr, self.labels_F, self.edge_scores_F,
-            size=network.settings.shortlist_size, n_labels=self.index.n_labels,
-            excluded=excluded, threads=network.threads,
+            network.settings.shortlist_size, self.index.n_labels, Ragged.empty(len(rows)),
+            excluded or Ragged.empty(len(rows)),
         )  # fmt: skip
         labels_BS, slots_BS = found.labels_BS, found.slots_BS.clamp(min=0)
         cluster_score_BS = s_BT.gather(1, slots_BS)
         edge_score_BS = search.take(self.edge_scores_F, found.edges_BS)
         cluster_BS = beam_BT.gather(1, slots_BS)
-        return self._rank(phi_BD, labels_BS, cluster_BS, cluster_score_BS, edge_score_BS, k, explain)
+        tables = network.classifier_weights, network.classifier_biases
+        z_BS = classifiers.scores_torch(phi_BD, labels_BS, *tables, None)
+        return self._rank(z_BS, labels_BS, cluster_BS, cluster_score_BS, edge_score_BS, k, explain)
 
     @torch.no_grad()
     def score(
@@ -88,7 +128,8 @@ class Finder:
         labels_BS, cluster_BS, s_BS, e_BS = (
             torch.from_numpy(array).to(device) for array in (labels, cluster, cluster_score, edge_score)
         )
-        return self._rank(phi_BD, labels_BS, cluster_BS, s_BS, e_BS, k, explain)
+        z_BS = classifiers.scores(phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
+        return self._rank(z_BS, labels_BS, cluster_BS, s_BS, e_BS, k, explain)
 
     def _phi(self, prepared: Any, rows: np.ndarray) -> Tensor:
         # A thread that has not used torch before would start with OpenMP's number of threads, not ours, and so with
@@ -116,11 +157,10 @@ class Finder:
         return _ByLabel(indptr, edges, self.index.clusters)
 
     def _rank(
-        self, phi_BD: Tensor, labels_BS: Tensor, cluster_BS: Tensor, s_BS: Tensor, e_BS: Tensor, k: int, explain: bool
+        self, z_BS: Tensor, labels_BS: Tensor, cluster_BS: Tensor, s_BS: Tensor, e_BS: Tensor, k: int, explain: bool
     ) -> Predictions:
         """p = sigmoid(z) * yhat, then the k best."""
         network = self.network
-        z_BS = classifiers.scores(phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
         classifier_BS = torch.sigmoid(z_BS)
         p_BS = classifier_BS * (s_BS * e_BS)
         columns_BK = search.top_k(p_BS, k, labels_BS, threads=network.threads)

@@ -1,0 +1,96 @@
+"""Search on the CPU: the tables that `kernels.find` reads, made once from a network, and the call itself.
+
+    edges         by falling score within each cluster, so that a search stops where its bar is
+    classifiers   the rows themselves, and int8 codes of them with an error bound for the first look
+
+The answer is that of `Finder.find_torch`, exactly (docs/search.md): codes decide only which rows need not be read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import kernels
+from .index import LabelIndex
+from .kernels.find import Classifiers, Edges, Found, Scratch, find_rows
+from .kernels.narrow import encode_rows, sort_edges
+from .paths import Ragged
+
+NO_SCALES = np.empty(0, dtype=np.float32)
+
+
+class CpuSearch:
+    """Holds no state of a query; any number of threads may call `find`."""
+
+    def __init__(self, edges: Edges, classifiers: Classifiers, *, threads: int = 1) -> None:
+        self.edges, self.classifiers, self.threads = edges, classifiers, threads
+        self._free: deque[Scratch] = deque()  # of calls that have ended
+        self._reachable = np.cumsum(np.sort(np.diff(edges.indptr))[::-1])  # by the t largest clusters, at most
+
+    def find(
+        self, phi_BD: np.ndarray, logits_BC: np.ndarray, k: int,
+        *, alpha: float, beam_size: int, size: int, excluded: Ragged | None = None,
+    ) -> Found:  # fmt: skip
+        """The k best labels of each row from phi and W_C phi."""
+        n_rows = len(phi_BD)
+        excluded = excluded or Ragged.empty(n_rows)
+        found = _nothing_found(n_rows, k)
+        most_excluded = int(np.diff(excluded.indptr).max(initial=0))
+        room = most_excluded + self._most_reached(beam_size)
+        arguments = (
+            phi_BD, logits_BC, np.float32(alpha), beam_size, size, self.edges, self.classifiers,
+            excluded.indptr, excluded.labels,
+        )  # fmt: skip
+        kernels.run(partial(self._find_rows, room, found, arguments), n_rows, self.threads)
+        return found
+
+    def _find_rows(self, room: int, found: Found, arguments: Any, start: int, stop: int) -> None:
+        scratch = self._take_scratch(room)
+        find_rows(start, stop, *arguments, scratch, found)
+        self._free.append(scratch)
+
+    def _take_scratch(self, room: int) -> Scratch:
+        """Memory of a size that depends on L, of an earlier call where there is one."""
+        try:
+            scratch = self._free.pop()
+        except IndexError:
+            scratch = _scratch(len(self.classifiers.codes), room)
+        return scratch if len(scratch.keys) >= room else _scratch(len(scratch.place_of), room)
+
+    def _most_reached(self, beam_size: int) -> int:
+        """Labels that a beam can reach at most."""
+        width = min(beam_size, len(self._reachable))
+        return min(int(self._reachable[width - 1]), len(self.classifiers.codes)) if width else 0
+
+
+def edges_by_score(index: LabelIndex, *, threads: int = 1) -> Edges:
+    """The index as the search reads it."""
+    labels, scores = np.empty_like(index.labels), np.empty(index.n_edges, dtype=np.float32)
+    kernels.run(sort_edges, index.n_clusters, threads, index.indptr, index.labels, index.edge_scores(), labels, scores)
+    return Edges(index.indptr, labels, scores)
+
+
+def classifiers_with_codes(weights_LD: np.ndarray, biases_L: np.ndarray, *, threads: int = 1) -> Classifiers:
+    """float32 rows and their int8 codes."""
+    n_labels = len(weights_LD)
+    codes = np.empty(weights_LD.shape, dtype=np.int8)
+    scales, errors = np.empty(n_labels, dtype=np.float32), np.empty(n_labels, dtype=np.float32)
+    kernels.run(encode_rows, n_labels, threads, weights_LD, codes, scales, errors)
+    return Classifiers(weights_LD, NO_SCALES, biases_L, codes, scales, errors)
+
+
+def _scratch(n_labels: int, room: int) -> Scratch:
+    floats, numbers = partial(np.empty, room, dtype=np.float32), partial(np.empty, room, dtype=np.int32)
+    place_of = np.zeros(n_labels, dtype=np.int32)
+    return Scratch(
+        place_of, numbers(), floats(), floats(), numbers(), floats(), floats(), np.empty(room, dtype=np.uint64)
+    )
+
+
+def _nothing_found(n_rows: int, k: int) -> Found:
+    numbers, floats = partial(np.full, (n_rows, k), -1, dtype=np.int32), partial(np.zeros, (n_rows, k), np.float32)
+    return Found(numbers(), floats(), numbers(), floats(), floats(), floats())

@@ -1,0 +1,331 @@
+"""Prediction on the CPU in one pass a query: beam, best paths, shortlist, classifiers, the k best labels.
+
+    1  the beam and its s_c                                                      (1), (2)
+    2  the K best labels by yhat, from edges sorted by falling e in each cluster (5), (6)
+    3  a first look at their classifiers through int8 codes, with a bound on how far it can be off
+    4  the exact score of the labels that can still be among the k best; nothing else reads a full row
+
+Step 2 looks for a bar that about K paths pass (a binary search in each cluster's sorted edges), takes the paths
+above it and lowers it until K different labels are found. Paths below the last bar are never touched, and since a
+label's best path is above the bar whenever any of its paths is, the result is exact.
+
+Step 3: a row w is kept as w = scale * code + rest. With |rest| known, |w.phi - scale * code.phi| <= |rest| |phi|
+(Cauchy-Schwarz), and `errors` holds |rest| with room for the rounding of both sums. If z is off by at most e, then
+
+    sigma / (sigma + (1 - sigma) e^e)  <=  sigmoid(z -+ e)  <=  sigma e^e / (1 - sigma + sigma e^e)
+
+A label whose upper bound is below the k-th largest lower bound cannot be among the k best.
+
+Twins: `elias.finder.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.extending import overload, register_jitable
+
+from .classifiers import FAST
+from .paths import LOW32, key_of, select_largest
+from .prefetch import LINE, prefetch
+
+AHEAD = 8  # rows fetched before they are read
+SLACK = np.float32(1e-6)  # relative rounding of sigmoid and product, generously
+
+
+class Edges(NamedTuple):
+    """Edges of cluster c are indptr[c] .. indptr[c+1], scores falling, equal scores by label."""
+
+    indptr: np.ndarray  # int64 [C + 1]
+    labels: np.ndarray  # int32
+    scores: np.ndarray  # float32
+
+
+class Classifiers(NamedTuple):
+    """Rows as they are (float32, bfloat16 as uint16, or int8 codes) and what the first look reads."""
+
+    rows: np.ndarray  # [L, D]
+    row_scales: np.ndarray  # float32 [L], or [0] where rows need none
+    biases: np.ndarray  # float32 [L]
+    codes: np.ndarray  # int8 [L, D]
+    scales: np.ndarray  # float32 [L]
+    errors: np.ndarray  # float32 [L]
+
+
+class Scratch(NamedTuple):
+    """What one thread writes while it works; any content to begin with."""
+
+    place_of: np.ndarray  # int32 [L]
+    label_at: np.ndarray  # int32 [room]
+    yhat_at: np.ndarray  # float32 [room]
+    edge_at: np.ndarray  # float32 [room]
+    slot_at: np.ndarray  # int32 [room]
+    low_at: np.ndarray  # float32 [room]
+    high_at: np.ndarray  # float32 [room]
+    keys: np.ndarray  # uint64 [room]
+
+
+class Found(NamedTuple):
+    """The answer; -1 and 0 where there are fewer than k."""
+
+    labels: np.ndarray  # int32 [B, k]
+    scores: np.ndarray  # float32 [B, k]
+    clusters: np.ndarray  # int32 [B, k]
+    cluster_scores: np.ndarray  # float32 [B, k]
+    edge_scores: np.ndarray  # float32 [B, k]
+    classifiers: np.ndarray  # float32 [B, k]
+
+
+@njit(cache=True, nogil=True)
+def beam_of(logits_C, alpha, clusters_T, scores_T):  # type: ignore[no-untyped-def]
+    """(1) and (2) of one row: the best clusters by logit, ties to the lower, and their s_c."""
+    width = clusters_T.size
+    count = 0
+    for cluster in range(logits_C.size):
+        logit = logits_C[cluster]
+        if count == width and not logit > scores_T[width - 1]:
+            continue
+        at = count if count < width else width - 1
+        while at > 0 and logit > scores_T[at - 1]:
+            clusters_T[at], scores_T[at] = clusters_T[at - 1], scores_T[at - 1]
+            at -= 1
+        clusters_T[at], scores_T[at] = cluster, logit
+        count = min(count + 1, width)
+    highest = scores_T[0]
+    total = 0.0
+    for cluster in range(logits_C.size):
+        below = logits_C[cluster] - highest
+        if below > np.float32(-40.0):  # what is left out is under 1e-17 of the sum for each cluster
+            total += np.exp(below)
+    for slot in range(width):
+        scores_T[slot] = min(np.float32(1.0), np.float32(alpha * np.exp(scores_T[slot] - highest) / total))
+
+
+@njit(cache=True, nogil=True)
+def paths_above(bar, clusters_T, scores_T, indptr, edge_scores, ends_T):  # type: ignore[no-untyped-def]
+    """How many paths have at least the score `bar`; `ends_T` says where they end in each cluster."""
+    total = 0
+    for slot in range(clusters_T.size):
+        first = indptr[clusters_T[slot]]
+        low, high = first, indptr[clusters_T[slot] + 1]
+        while low < high:
+            middle = (low + high) >> 1
+            if scores_T[slot] * edge_scores[middle] >= bar:
+                low = middle + 1
+            else:
+                high = middle
+        ends_T[slot] = low
+        total += low - first
+    return total
+
+
+@njit(cache=True, nogil=True)
+def bar_for(wanted, below, clusters_T, scores_T, indptr, edge_scores, ends_T):  # type: ignore[no-untyped-def]
+    """A score under `below` (in bits) that at least `wanted` paths pass, and not many more; 0 if there are fewer.
+
+    Positive floats order as their bits do, so the search halves an interval of bits.
+    """
+    low, high = np.int64(0), np.int64(below)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        bar = np.uint32(middle).view(np.float32)
+        count = paths_above(bar, clusters_T, scores_T, indptr, edge_scores, ends_T)
+        if count >= wanted:
+            low = middle
+            if 4 * count <= 5 * wanted:
+                break
+        else:
+            high = middle
+    paths_above(np.uint32(low).view(np.float32), clusters_T, scores_T, indptr, edge_scores, ends_T)
+    return low
+
+
+@njit(cache=True, nogil=True)
+def collect(first, wanted, clusters_T, scores_T, edges, scratch):  # type: ignore[no-untyped-def]
+    """Candidates first.. : at least the `wanted` best labels that paths reach, each with its best path."""
+    place_of, label_at, yhat_at = scratch.place_of, scratch.label_at, scratch.yhat_at
+    edge_at, slot_at = scratch.edge_at, scratch.slot_at
+    width = clusters_T.size
+    at_T, ends_T = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+    reachable = 0
+    for slot in range(width):
+        at_T[slot] = edges.indptr[clusters_T[slot]]
+        reachable += edges.indptr[clusters_T[slot] + 1] - at_T[slot]
+    count, bar = first, np.int64(np.float32(1.0).view(np.uint32)) + 1
+    paths = wanted + first + (wanted >> 3)
+    while True:
+        bar = np.int64(0) if paths >= reachable else bar_for(
+            paths, bar, clusters_T, scores_T, edges.indptr, edges.scores, ends_T
+        )  # fmt: skip
+        if bar == 0:
+            for slot in range(width):
+                ends_T[slot] = edges.indptr[clusters_T[slot] + 1]
+        for slot in range(width):
+            cluster_score = scores_T[slot]
+            for i in range(at_T[slot], ends_T[slot]):
+                score = cluster_score * edges.scores[i]
+                label = edges.labels[i]
+                place = place_of[label]
+                if not (0 <= place < count and label_at[place] == label):
+                    place = count
+                    count += 1
+                    label_at[place], place_of[label] = label, place
+                elif not score > yhat_at[place]:
+                    continue
+                yhat_at[place], slot_at[place], edge_at[place] = score, slot, edges.scores[i]
+            at_T[slot] = ends_T[slot]
+        if bar == 0 or count - first >= wanted:
+            return count
+        paths += paths >> 1
+
+
+@register_jitable  # type: ignore[untyped-decorator]
+def move(scratch, source, target):  # type: ignore[no-untyped-def]
+    """The candidate at `source` goes to `target`."""
+    scratch.label_at[target], scratch.yhat_at[target] = scratch.label_at[source], scratch.yhat_at[source]
+    scratch.edge_at[target], scratch.slot_at[target] = scratch.edge_at[source], scratch.slot_at[source]
+    scratch.low_at[target], scratch.high_at[target] = scratch.low_at[source], scratch.high_at[source]
+
+
+@njit(cache=True, nogil=True)
+def keep_largest(first, count, wanted, values, scratch):  # type: ignore[no-untyped-def]
+    """Shrink the candidates first..count to the `wanted` with the largest values, ties to the lower label."""
+    label_at, keys = scratch.label_at, scratch.keys
+    for i in range(first, count):
+        keys[i - first] = key_of(values[i], label_at[i])
+    select_largest(keys, count - first, wanted)
+    lowest = keys[:wanted].min()
+    at = first
+    for i in range(first, count):
+        if key_of(values[i], label_at[i]) >= lowest:
+            move(scratch, i, at)
+            at += 1
+    return at
+
+
+def as_float(value):  # type: ignore[no-untyped-def]
+    """A stored number as float32: a float, bfloat16 bits (uint16), or an int8 code."""
+    raise NotImplementedError
+
+
+@overload(as_float)  # type: ignore[untyped-decorator]
+def _as_float(value):  # type: ignore[no-untyped-def]
+    if str(value) == "uint16":
+        return lambda value: np.uint32(np.uint32(value) << np.uint32(16)).view(np.float32)
+    return lambda value: np.float32(value)
+
+
+@register_jitable(fastmath=FAST)  # type: ignore[untyped-decorator]
+def dot(row, phi):  # type: ignore[no-untyped-def]
+    total = np.float32(0.0)
+    for d in range(phi.size):
+        total += as_float(row[d]) * phi[d]
+    return total
+
+
+@register_jitable  # type: ignore[untyped-decorator]
+def fetch(flat, row, dim):  # type: ignore[no-untyped-def]
+    """Prefetch one row of a flat table."""
+    for start in range(row * dim, (row + 1) * dim, LINE // flat.itemsize):
+        prefetch(flat, start)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
+    """Bounds low_at and high_at of the scores p of the candidates first..count, from int8 codes."""
+    label_at, one = scratch.label_at, np.float32(1.0)
+    flat, dim = classifiers.codes.reshape(-1), phi.size
+    for i in range(first, count):
+        if i + AHEAD < count:
+            fetch(flat, np.int64(label_at[i + AHEAD]), dim)
+        label = label_at[i]
+        z = classifiers.scales[label] * dot(classifiers.codes[label], phi) + classifiers.biases[label]
+        error = classifiers.errors[label] * phi_norm
+        # e^x <= 1 + x + x^2 up to x = 1.79
+        grown = one + error + error * error if error < one else np.exp(error)
+        sigma = one / (one + np.exp(-z))
+        rest = one - sigma
+        scratch.low_at[i] = scratch.yhat_at[i] * (sigma / (sigma + rest * grown)) * (one - SLACK)
+        scratch.high_at[i] = scratch.yhat_at[i] * min(one, sigma * grown / (rest + sigma * grown)) * (one + SLACK)
+
+
+@njit(cache=True, nogil=True)
+def keep_possible(first, count, k, scratch):  # type: ignore[no-untyped-def]
+    """Shrink the candidates first..count to those whose upper bound reaches the k-th largest lower bound."""
+    keys = scratch.keys
+    for i in range(first, count):
+        keys[i - first] = np.uint64(np.float32(scratch.low_at[i]).view(np.uint32))  # not negative: bits order as numbers do
+    select_largest(keys, count - first, k)
+    bar = np.uint32(keys[:k].min()).view(np.float32)
+    at = first
+    for i in range(first, count):
+        if scratch.high_at[i] >= bar:
+            move(scratch, i, at)
+            at += 1
+    return at
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def exact_scores(first, count, phi, classifiers, scratch):  # type: ignore[no-untyped-def]
+    """p of the candidates first..count into `low_at`, sigmoid(z) into `high_at`."""
+    label_at, one = scratch.label_at, np.float32(1.0)
+    flat, dim = classifiers.rows.reshape(-1), phi.size
+    for i in range(first, count):
+        if i + AHEAD < count:
+            fetch(flat, np.int64(label_at[i + AHEAD]), dim)
+        label = label_at[i]
+        z = dot(classifiers.rows[label], phi)
+        if classifiers.row_scales.size:
+            z *= classifiers.row_scales[label]
+        sigma = one / (one + np.exp(-(z + classifiers.biases[label])))
+        scratch.high_at[i] = sigma
+        scratch.low_at[i] = sigma * scratch.yhat_at[i]
+
+
+@njit(cache=True, nogil=True)
+def write_best(first, count, row, clusters_T, scores_T, scratch, found):  # type: ignore[no-untyped-def]
+    """Write the candidates first..count, best first, as one row of the answer."""
+    kept = count - first
+    for i in range(first, count):
+        scratch.keys[i - first] = key_of(scratch.low_at[i], scratch.label_at[i])
+        scratch.place_of[scratch.label_at[i]] = i
+    ordered = np.sort(scratch.keys[:kept])
+    for j in range(kept):
+        label = np.int64(LOW32 - (ordered[kept - 1 - j] & LOW32))
+        place = scratch.place_of[label]
+        slot = scratch.slot_at[place]
+        found.labels[row, j], found.scores[row, j] = label, scratch.low_at[place]
+        found.clusters[row, j], found.cluster_scores[row, j] = clusters_T[slot], scores_T[slot]
+        found.edge_scores[row, j], found.classifiers[row, j] = scratch.edge_at[place], scratch.high_at[place]
+
+
+@njit(cache=True, nogil=True)
+def find_rows(  # type: ignore[no-untyped-def]
+    start, stop, phi_BD, logits_BC, alpha, beam_size, size,
+    edges, classifiers, excluded_indptr, excluded_labels, scratch, found,
+):  # fmt: skip
+    """The k best labels of rows start..stop."""
+    clusters_T = np.empty(min(beam_size, logits_BC.shape[1]), dtype=np.int64)
+    scores_T = np.empty(clusters_T.size, dtype=np.float32)
+    k = found.labels.shape[1]
+    for row in range(start, stop):
+        beam_of(logits_BC[row], alpha, clusters_T, scores_T)
+        # Excluded labels are candidates that no path can improve, before all others.
+        first = 0
+        for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
+            label = excluded_labels[j]
+            scratch.label_at[first], scratch.yhat_at[first], scratch.place_of[label] = label, np.inf, first
+            first += 1
+        count = collect(first, size, clusters_T, scores_T, edges, scratch)
+        if count - first > size:
+            count = keep_largest(first, count, size, scratch.yhat_at, scratch)
+        phi = phi_BD[row]
+        if count - first > k:
+            first_look(first, count, phi, np.sqrt(dot(phi, phi)), classifiers, scratch)
+            count = keep_possible(first, count, k, scratch)
+        exact_scores(first, count, phi, classifiers, scratch)
+        if count - first > k:
+            count = keep_largest(first, count, k, scratch.low_at, scratch)
+        write_best(first, count, row, clusters_T, scores_T, scratch, found)
