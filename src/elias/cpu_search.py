@@ -42,7 +42,7 @@ class CpuSearch:
         most_excluded = int(np.diff(excluded.indptr).max(initial=0))
         room = most_excluded + self._most_reached(beam_size)
         arguments = (
-            phi_BD, logits_BC, np.float32(alpha), beam_size, size, self.edges, self.classifiers,
+            phi_BD, logits_BC, float(alpha), beam_size, size, self.edges, self.classifiers,
             excluded.indptr, excluded.labels,
         )  # fmt: skip
         kernels.run(partial(self._find_rows, room, found, arguments), n_rows, self.threads)

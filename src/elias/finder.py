@@ -48,8 +48,7 @@ class Finder:
         phi_BD = self._phi(prepared, rows)
         logits_BC = network.clusters(phi_BD)
         beam_BT = network.beam(logits_BC)
-        scores_BC = search.cluster_scores(logits_BC, network.settings.alpha)
-        return phi_BD, beam_BT, scores_BC.gather(1, beam_BT)
+        return phi_BD, beam_BT, self._cluster_scores(logits_BC).gather(1, beam_BT)
 
     @torch.no_grad()
     def find(
@@ -114,7 +113,7 @@ class Finder:
         """The k best of each row's own candidates, each scored over ALL clusters it has an edge from."""
         network, device = self.network, self.network.device
         phi_BD = self._phi(prepared, rows)
-        s = search.cluster_scores(network.clusters(phi_BD), network.settings.alpha).cpu().numpy()
+        s = self._cluster_scores(network.clusters(phi_BD)).cpu().numpy()
         shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
         labels, cluster = np.full(shape, NOTHING, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         cluster_score, edge_score = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
@@ -136,6 +135,10 @@ class Finder:
         # other last bits. Asking for the number puts it right.
         torch.get_num_threads()
         return self.network.encoder.encode(prepared, rows)
+
+    def _cluster_scores(self, logits_BC: Tensor) -> Tensor:
+        """(1), rounded once from float64, so that every way of computing it gives the same number."""
+        return search.cluster_scores(logits_BC.double(), self.network.settings.alpha).float()
 
     def _best_edges(self, labels: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places in `labels` that have an edge, their best edge): the strongest path, ties to the lower cluster."""
@@ -161,7 +164,7 @@ class Finder:
     ) -> Predictions:
         """p = sigmoid(z) * yhat, then the k best."""
         network = self.network
-        classifier_BS = torch.sigmoid(z_BS)
+        classifier_BS = torch.sigmoid(z_BS.double()).float()  # rounded once, as in `_cluster_scores`
         p_BS = classifier_BS * (s_BS * e_BS)
         columns_BK = search.top_k(p_BS, k, labels_BS, threads=network.threads)
         missing_BK = columns_BK < 0

@@ -21,6 +21,7 @@ Twins: `elias.finder.Finder.find_torch` for all of it. Order is total: higher sc
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -93,14 +94,14 @@ def beam_of(logits_C, alpha, clusters_T, scores_T):  # type: ignore[no-untyped-d
             at -= 1
         clusters_T[at], scores_T[at] = cluster, logit
         count = min(count + 1, width)
-    highest = scores_T[0]
+    highest = np.float64(scores_T[0])
     total = 0.0
     for cluster in range(logits_C.size):
-        below = logits_C[cluster] - highest
-        if below > np.float32(-40.0):  # what is left out is under 1e-17 of the sum for each cluster
-            total += np.exp(below)
+        below = np.float64(logits_C[cluster]) - highest
+        if below > -45.0:  # the others are under 1e-19 of the sum each
+            total += math.exp(below)
     for slot in range(width):
-        scores_T[slot] = min(np.float32(1.0), np.float32(alpha * np.exp(scores_T[slot] - highest) / total))
+        scores_T[slot] = min(1.0, alpha * (math.exp(np.float64(scores_T[slot]) - highest) / total))
 
 
 @njit(cache=True, nogil=True)
@@ -256,7 +257,9 @@ def keep_possible(first, count, k, scratch):  # type: ignore[no-untyped-def]
     """Shrink the candidates first..count to those whose upper bound reaches the k-th largest lower bound."""
     keys = scratch.keys
     for i in range(first, count):
-        keys[i - first] = np.uint64(np.float32(scratch.low_at[i]).view(np.uint32))  # not negative: bits order as numbers do
+        keys[i - first] = np.uint64(
+            np.float32(scratch.low_at[i]).view(np.uint32)
+        )  # not negative: bits order as numbers do
     select_largest(keys, count - first, k)
     bar = np.uint32(keys[:k].min()).view(np.float32)
     at = first
@@ -270,7 +273,7 @@ def keep_possible(first, count, k, scratch):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def exact_scores(first, count, phi, classifiers, scratch):  # type: ignore[no-untyped-def]
     """p of the candidates first..count into `low_at`, sigmoid(z) into `high_at`."""
-    label_at, one = scratch.label_at, np.float32(1.0)
+    label_at = scratch.label_at
     flat, dim = classifiers.rows.reshape(-1), phi.size
     for i in range(first, count):
         if i + AHEAD < count:
@@ -279,7 +282,8 @@ def exact_scores(first, count, phi, classifiers, scratch):  # type: ignore[no-un
         z = dot(classifiers.rows[label], phi)
         if classifiers.row_scales.size:
             z *= classifiers.row_scales[label]
-        sigma = one / (one + np.exp(-(z + classifiers.biases[label])))
+        z += classifiers.biases[label]
+        sigma = np.float32(1.0 / (1.0 + math.exp(-np.float64(z))))  # rounded once, as the definition's
         scratch.high_at[i] = sigma
         scratch.low_at[i] = sigma * scratch.yhat_at[i]
 
