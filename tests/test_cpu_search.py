@@ -1,4 +1,4 @@
-"""Search on the CPU against its definition in torch: the same labels, the same scores, whatever the input looks like."""
+"""Search on the CPU against its definition in torch: the same labels and scores, whatever the input looks like."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from elias.index import LabelIndex
 from elias.model import Network, SearchSettings
 from elias.predictions import Predictions
 from elias.search import Ragged
+from elias.stored_rows import StoredRows
+from elias.tables import RowTable
 from test_equations import small_network
 
 SEEDS = st.integers(0, 1_000_000)
 
 
 def compare(network: Network, phi: np.ndarray, k: int, excluded: Ragged | None = None) -> Predictions:
-    """`find`, after checking it against `find_torch`: label by label, but for scores that rounding cannot tell apart."""
+    """`find`, checked against `find_torch`: label by label, but for scores that rounding cannot tell apart."""
     finder = Finder(network)
     arguments = (torch.from_numpy(phi), np.arange(len(phi)), k)
     found = finder.find(*arguments, excluded=excluded, explain=True)
@@ -33,7 +35,8 @@ def compare(network: Network, phi: np.ndarray, k: int, excluded: Ragged | None =
     assert found.labels.shape == twin.labels.shape == (len(phi), k)
     np.testing.assert_array_equal((found.labels >= 0).sum(axis=1), (twin.labels >= 0).sum(axis=1))
     np.testing.assert_allclose(found.scores, twin.scores, rtol=2e-5, atol=1e-30)
-    assert found.parts is not None and twin.parts is not None
+    assert found.parts is not None
+    assert twin.parts is not None
     same = found.labels == twin.labels
     for name, values in found.parts.items():
         np.testing.assert_allclose(values[same], twin.parts[name][same], rtol=2e-5, atol=1e-30, err_msg=name)
@@ -182,13 +185,32 @@ def test_many_threads_ask_at_once() -> None:
 
 
 @settings(max_examples=60)
+@given(SEEDS, st.sampled_from(["bfloat16", "int8"]))
+def test_rows_in_fewer_bytes_are_searched_exactly(seed: int, precision: str) -> None:
+    """The definition reads the same rounded rows, so the answers are the same."""
+    network, phi, k, excluded = random_case(np.random.default_rng(seed))
+    network.classifier_weights = StoredRows.of(network.trained_weights.values.numpy(), precision, threads=2)
+    compare(network, phi, k, excluded)
+
+
+def test_bfloat16_is_torchs_bfloat16() -> None:
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(50, 70)) * 10.0 ** rng.integers(-30, 30, (50, 1))).astype(np.float32)
+    rows[0, :6] = [0.0, -0.0, 1e-45, 1.00390625, 1.01171875, -3e38]  # two ties among them
+    stored = StoredRows.of(rows, "bfloat16", threads=3)
+    np.testing.assert_array_equal(stored.decoded(), torch.from_numpy(rows).bfloat16().float().numpy())
+    some = torch.tensor([3, 3, 0])
+    np.testing.assert_array_equal(stored.gather(some).numpy(), stored.decoded()[some.numpy()])
+
+
+@settings(max_examples=60)
 @given(SEEDS)
 def test_the_bound_of_the_codes_holds(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows, dim = int(rng.integers(1, 30)), int(rng.integers(1, 600))
     weights = (rng.normal(size=(rows, dim)) * 10.0 ** rng.integers(-20, 6)).astype(np.float32)
     weights[rng.random(weights.shape) < rng.choice([0.0, 0.5, 1.0])] = 0.0
-    made = classifiers_with_codes(weights, np.zeros(rows, dtype=np.float32), threads=2)
+    made = classifiers_with_codes(RowTable(torch.from_numpy(weights)), RowTable(torch.zeros(rows, 1)), threads=2)
     phi = rng.normal(size=dim).astype(np.float32)
     approximate = made.scales * (made.codes.astype(np.float32) @ phi)
     exact = weights.astype(np.float64) @ phi.astype(np.float64)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
+from .stored_rows import StoredRows
 from .tables import RowTable, Tape
 
 CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
@@ -20,20 +21,27 @@ PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
 
-def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None = None) -> Tensor:
+def scores(
+    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable, tape: Tape | None = None
+) -> Tensor:
     """z of every shortlisted label; at PAD it is 0 and has no gradient."""
-    if phi_BD.device.type == "cpu":
+    if phi_BD.device.type == "cpu" and isinstance(weights, RowTable):
         z_BS: Tensor = _Scores.apply(phi_BD, labels_BS, weights, biases, tape)  # type: ignore[no-untyped-call]
         return z_BS
     return scores_torch(phi_BD, labels_BS, weights, biases, tape)
 
 
-def scores_torch(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None) -> Tensor:
+def scores_torch(
+    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable, tape: Tape | None
+) -> Tensor:
     """The definition, on any device, differentiable through the tape."""
     real_BS = labels_BS >= 0
     rows_U, inverse = torch.unique(labels_BS[real_BS], return_inverse=True)
-    take = tape.gather if tape is not None else RowTable.gather
-    weights_UD, biases_U1 = take(weights, rows_U), take(biases, rows_U)
+    if tape is None:
+        weights_UD, biases_U1 = weights.gather(rows_U), biases.gather(rows_U)
+    else:
+        assert isinstance(weights, RowTable)
+        weights_UD, biases_U1 = tape.gather(weights, rows_U), tape.gather(biases, rows_U)
     place_BS = torch.zeros_like(labels_BS)
     place_BS[real_BS] = inverse
     if len(rows_U) == 0:

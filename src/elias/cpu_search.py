@@ -17,8 +17,10 @@ import numpy as np
 from . import kernels
 from .index import LabelIndex
 from .kernels.find import Classifiers, Edges, Found, Scratch, find_rows
-from .kernels.narrow import encode_rows, sort_edges
+from .kernels.narrow import code_errors, encode_rows, sort_edges
 from .paths import Ragged
+from .stored_rows import StoredRows
+from .tables import RowTable
 
 NO_SCALES = np.empty(0, dtype=np.float32)
 
@@ -30,6 +32,17 @@ class CpuSearch:
         self.edges, self.classifiers, self.threads = edges, classifiers, threads
         self._free: deque[Scratch] = deque()  # of calls that have ended
         self._reachable = np.cumsum(np.sort(np.diff(edges.indptr))[::-1])  # by the t largest clusters, at most
+
+    @classmethod
+    def of(cls, index: LabelIndex, weights: RowTable | StoredRows, biases: RowTable, *, threads: int = 1) -> CpuSearch:
+        """The tables of a network as it is now."""
+        weights.settle()
+        biases.settle()
+        edges, classifiers = (
+            edges_by_score(index, threads=threads),
+            classifiers_with_codes(weights, biases, threads=threads),
+        )
+        return cls(edges, classifiers, threads=threads)
 
     def find(
         self, phi_BD: np.ndarray, logits_BC: np.ndarray, k: int,
@@ -50,7 +63,7 @@ class CpuSearch:
 
     def _find_rows(self, room: int, found: Found, arguments: Any, start: int, stop: int) -> None:
         scratch = self._take_scratch(room)
-        find_rows(start, stop, *arguments, scratch, found)
+        find_rows(start, stop, *arguments, scratch, found)  # type: ignore[call-arg]
         self._free.append(scratch)
 
     def _take_scratch(self, room: int) -> Scratch:
@@ -74,13 +87,17 @@ def edges_by_score(index: LabelIndex, *, threads: int = 1) -> Edges:
     return Edges(index.indptr, labels, scores)
 
 
-def classifiers_with_codes(weights_LD: np.ndarray, biases_L: np.ndarray, *, threads: int = 1) -> Classifiers:
-    """float32 rows and their int8 codes."""
-    n_labels = len(weights_LD)
-    codes = np.empty(weights_LD.shape, dtype=np.int8)
-    scales, errors = np.empty(n_labels, dtype=np.float32), np.empty(n_labels, dtype=np.float32)
-    kernels.run(encode_rows, n_labels, threads, weights_LD, codes, scales, errors)
-    return Classifiers(weights_LD, NO_SCALES, biases_L, codes, scales, errors)
+def classifiers_with_codes(weights: RowTable | StoredRows, biases: RowTable, *, threads: int = 1) -> Classifiers:
+    """The rows and their int8 codes; rows that are int8 already are their own."""
+    n_labels, scales = len(weights), np.empty(len(weights), dtype=np.float32)
+    biases_L, errors = biases.values.numpy().reshape(-1), np.empty(n_labels, dtype=np.float32)
+    if isinstance(weights, StoredRows) and weights.scales is not None:
+        kernels.run(code_errors, n_labels, threads, weights.rows, weights.scales, errors)
+        return Classifiers(weights.rows, weights.scales, biases_L, weights.rows, weights.scales, errors)
+    rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
+    codes = np.empty(rows.shape, dtype=np.int8)
+    kernels.run(encode_rows, n_labels, threads, rows, codes, scales, errors)
+    return Classifiers(rows, NO_SCALES, biases_L, codes, scales, errors)
 
 
 def _scratch(n_labels: int, room: int) -> Scratch:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from . import classifiers, search
-from .cpu_search import CpuSearch, classifiers_with_codes, edges_by_score
+from .cpu_search import CpuSearch
 from .model import Network, ragged
 from .predictions import NOTHING, Predictions, stack
 from .search import Ragged
@@ -35,11 +35,17 @@ class _ByLabel:
 
 
 class Finder:
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, cpu_search: CpuSearch | None = None) -> None:
         self.network = network
         self.index = network.learned_index()
-        self.edge_scores_F = torch.from_numpy(self.index.edge_scores()).to(network.device)
         self.labels_F = self.index.labels
+        if cpu_search is not None:
+            self.cpu_search = cpu_search  # read from a file that was made when the model was saved
+
+    @cached_property
+    def edge_scores(self) -> Tensor:
+        """(5) of every edge."""
+        return torch.from_numpy(self.index.edge_scores()).to(self.network.device)
 
     @torch.no_grad()
     def beams(self, prepared: Any, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,14 +83,7 @@ class Finder:
     def cpu_search(self) -> CpuSearch:
         """What the CPU reads; made when it is first asked for."""
         network = self.network
-        network.classifier_weights.settle()
-        network.classifier_biases.settle()
-        rows, biases = network.classifier_weights.values.numpy(), network.classifier_biases.values.numpy().reshape(-1)
-        return CpuSearch(
-            edges_by_score(self.index, threads=network.threads),
-            classifiers_with_codes(rows, biases, threads=network.threads),
-            threads=network.threads,
-        )
+        return CpuSearch.of(self.index, network.classifier_weights, network.classifier_biases, threads=network.threads)
 
     @torch.no_grad()
     def find_torch(
@@ -94,13 +93,13 @@ class Finder:
         network = self.network
         phi_BD, beam_BT, s_BT = self.beams(prepared, rows)
         found = search.shortlist_torch(
-            beam_BT, s_BT, self.index.indptr, self.labels_F, self.edge_scores_F,
+            beam_BT, s_BT, self.index.indptr, self.labels_F, self.edge_scores,
             network.settings.shortlist_size, self.index.n_labels, Ragged.empty(len(rows)),
             excluded or Ragged.empty(len(rows)),
         )  # fmt: skip
         labels_BS, slots_BS = found.labels_BS, found.slots_BS.clamp(min=0)
         cluster_score_BS = s_BT.gather(1, slots_BS)
-        edge_score_BS = search.take(self.edge_scores_F, found.edges_BS)
+        edge_score_BS = search.take(self.edge_scores, found.edges_BS)
         cluster_BS = beam_BT.gather(1, slots_BS)
         tables = network.classifier_weights, network.classifier_biases
         z_BS = classifiers.scores_torch(phi_BD, labels_BS, *tables, None)
@@ -117,7 +116,7 @@ class Finder:
         shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
         labels, cluster = np.full(shape, NOTHING, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         cluster_score, edge_score = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        clusters_F, edge_scores_F = self._by_label.clusters_F, self.edge_scores_F.cpu().numpy()
+        clusters_F, edge_scores_F = self._by_label.clusters_F, self.edge_scores.cpu().numpy()
         for row in range(len(rows)):
             wanted = candidates.labels[candidates.indptr[row] : candidates.indptr[row + 1]]
             labels[row, : len(wanted)] = wanted
@@ -149,7 +148,7 @@ class Finder:
         ends = np.cumsum(lengths)
         within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
         edges = view.edges[np.repeat(view.indptr[labels[columns]], lengths) + within]
-        path = s[view.clusters_F[edges]] * self.edge_scores_F.cpu().numpy()[edges]
+        path = s[view.clusters_F[edges]] * self.edge_scores.cpu().numpy()[edges]
         order = np.lexsort((edges, -path, np.repeat(columns, lengths)))
         return columns, edges[order[ends - lengths]]
 

@@ -91,14 +91,19 @@ class LabelIndex:
         shift = np.repeat(self.indptr[:-1][clusters_U] - indptr[:-1], lengths)
         return indptr, np.arange(indptr[-1], dtype=np.int64) + shift
 
-    def prune(self, *, keep: int) -> LabelIndex:
-        """Keep the `keep` strongest edges of every cluster; the softmax is then over the survivors."""
+    def prune(self, *, keep: int, keep_parents: bool = False) -> LabelIndex:
+        """Keep the `keep` strongest edges of every cluster; the softmax is then over the survivors.
+
+        `keep_parents`: and every label's strongest edge, so that no label becomes unreachable.
+        """
         scores = self.probabilities()
         clusters = self.clusters
         order = np.lexsort((self.labels, -scores, clusters))
         rank = np.empty(self.n_edges, dtype=np.int64)
         rank[order] = np.arange(self.n_edges) - np.repeat(self.indptr[:-1], np.diff(self.indptr))
         kept = rank < keep
+        if keep_parents:
+            kept |= self.parents()[self.labels] == clusters
         counts = np.bincount(clusters[kept], minlength=self.n_clusters)
         return replace(
             self,

@@ -21,6 +21,7 @@ from .encoders.bag import take_rows
 from .encoders.protocol import Encoder, Learning
 from .index import LabelIndex
 from .search import Ragged
+from .stored_rows import StoredRows
 from .tables import RowTable
 
 
@@ -53,7 +54,7 @@ class Network:
         encoder: Encoder,
         clusters: nn.Linear,
         index: LabelIndex,
-        classifier_weights: RowTable,
+        classifier_weights: RowTable | StoredRows,
         classifier_biases: RowTable,
         settings: SearchSettings,
         *,
@@ -68,21 +69,28 @@ class Network:
 
     @property
     def device(self) -> torch.device:
-        return self.classifier_weights.values.device
+        return self.classifier_biases.values.device
 
     def tables(self) -> dict[str, RowTable]:
         """Every large table by name."""
-        own = {"classifier_weights": self.classifier_weights, "classifier_biases": self.classifier_biases}
+        own = {"classifier_weights": self.trained_weights, "classifier_biases": self.classifier_biases}
         if self.edges is not None:
             own["edges"] = self.edges
         return own | {f"encoder.{name}": table for name, table in self.encoder.tables().items()}
+
+    @property
+    def trained_weights(self) -> RowTable:
+        """W_L as a table that can learn; rows stored in fewer bytes cannot."""
+        assert isinstance(self.classifier_weights, RowTable)
+        return self.classifier_weights
 
     def learned_index(self) -> LabelIndex:
         """The index with the logits as they are now."""
         if self.edges is None:
             return self.index
         self.edges.settle()
-        return replace(self.index, logits=self.edges.values[:, 0].cpu().numpy().copy())
+        logits = self.edges.values[:, 0].cpu().numpy()
+        return replace(self.index, logits=logits.copy() if self.edges.state else logits)
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """Equations (1) to (8) for one batch."""
@@ -98,7 +106,7 @@ class Network:
             positives=batch.positives, excluded=batch.excluded, threads=self.threads,
         )  # fmt: skip
         yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)
-        tables = self.classifier_weights, self.classifier_biases
+        tables = self.trained_weights, self.classifier_biases
         z_BS = classifiers.scores(phi_BD, found.labels_BS, *tables, learning.tape)
 
         row_P = torch.from_numpy(batch.positives.rows).to(self.device)

@@ -15,6 +15,7 @@ from .errors import ModelError
 from .index import LabelIndex
 from .model import Network, SearchSettings
 from .persistence import read_object, read_tensors, write_json, write_tensors, written_beside
+from .stored_rows import StoredRows
 from .tables import RowTable
 
 
@@ -33,13 +34,9 @@ def write_network(network: Network, folder: Path) -> None:
         {name: p.detach().cpu().numpy() for name, p in network.clusters.named_parameters()},
     )
     save_index(network.learned_index(), folder / "index.safetensors")
-    write_tensors(
-        folder / "classifiers.safetensors",
-        {
-            "weights": network.classifier_weights.values.cpu().numpy(),
-            "biases": network.classifier_biases.values.cpu().numpy(),
-        },
-    )
+    weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
+    stored = weights.arrays() if isinstance(weights, StoredRows) else {"weights": weights.values.cpu().numpy()}
+    write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})
     write_json(folder / "network.json", {"search": asdict(network.settings)})
 
 
@@ -53,18 +50,33 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
     weight = _wanted(arrays, "weight", clusters, (index.n_clusters, encoder.dim))
     bias = _wanted(arrays, "bias", clusters, (index.n_clusters,))
     arrays, _ = read_tensors(classifiers)
-    weights = _wanted(arrays, "weights", classifiers, (index.n_labels, encoder.dim))
+    weights = _classifiers(arrays, classifiers, (index.n_labels, encoder.dim), device, threads)
     biases = _wanted(arrays, "biases", classifiers, (index.n_labels, 1))
     encoder.to(device)
     return Network(
         encoder,
         _linear(weight, bias).to(device),
         index,
-        RowTable(torch.from_numpy(weights).to(device), threads=threads),
+        weights,
         RowTable(torch.from_numpy(biases).to(device), threads=threads),
         _search_settings(folder / "network.json"),
         threads=threads,
     )
+
+
+def _classifiers(
+    arrays: dict[str, np.ndarray], path: Path, shape: tuple[int, int], device: torch.device, threads: int
+) -> RowTable | StoredRows:
+    """Rows as they were saved; a GPU gets them as float32."""
+    dtype = arrays["weights"].dtype if "weights" in arrays else np.dtype(np.float32)
+    weights = _wanted(arrays, "weights", path, shape, dtype if dtype in (np.uint16, np.int8) else np.float32)
+    if weights.dtype == np.float32:
+        return RowTable(torch.from_numpy(weights).to(device), threads=threads)
+    scales = _wanted(arrays, "scales", path, (shape[0],)) if weights.dtype == np.int8 else None
+    stored = StoredRows(weights, scales, threads=threads)
+    if device.type == "cpu":
+        return stored
+    return RowTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)
 
 
 def _search_settings(path: Path) -> SearchSettings:
@@ -82,7 +94,7 @@ def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
 
 
 def _wanted(
-    arrays: dict[str, np.ndarray], name: str, path: Path, shape: tuple[int, ...] | None, dtype: type = np.float32
+    arrays: dict[str, np.ndarray], name: str, path: Path, shape: tuple[int, ...] | None, dtype: Any = np.float32
 ) -> np.ndarray:
     """An array of a file, of the type and (None: one-dimensional) shape that the other files ask for."""
     if name not in arrays:

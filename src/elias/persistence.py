@@ -23,7 +23,8 @@ import numpy as np
 from .errors import EliasError, ModelError, RunError
 
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
-_DTYPES = _FLOATS | {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+# A bfloat16 is read and written as its bits.
+_DTYPES = _FLOATS | {"BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)

@@ -6,16 +6,18 @@
         clusters.json            typical words of each cluster
         vectorizer.json, .npy    tf-idf (texts only)
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
+        search.safetensors       what the CPU search reads, made from the others; may be deleted
 
-format_version 1. Policy: a change that an older elias would misread raises it; this version reads every
-format_version up to its own and refuses newer ones, naming the version that wrote them.
+format_version 2 (since then classifiers may be bfloat16 or int8). Policy: a change that an older elias would misread
+raises it; this version reads every format_version up to its own and refuses newer ones, naming the version that wrote
+them.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from .cpu_search import CpuSearch
 from .dataset.labels import LabelSet
 from .devices import pick_device, pick_threads
 from .encoders import Inputs
@@ -35,9 +38,10 @@ from .network_files import load_network, write_network
 from .persistence import read_object, write_json, written_beside
 from .predictions import Predictions, stack
 from .search import Ragged
+from .search_files import read_search, write_search
 from .version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MOST_CANDIDATES = 1 << 22  # scored at a time
 
 
@@ -53,9 +57,10 @@ class Model:
     vectorizer: TfIdf | None
     n_train: int
     about: dict[str, Any] = field(default_factory=dict)  # settings, dataset facts, metrics
+    cpu_search: InitVar[CpuSearch | None] = None
 
-    def __post_init__(self) -> None:
-        self.finder = Finder(self.network)
+    def __post_init__(self, cpu_search: CpuSearch | None) -> None:
+        self.finder = Finder(self.network, cpu_search)
 
     def __repr__(self) -> str:
         name = self.about.get("dataset", {}).get("name", "unknown data")
@@ -188,7 +193,8 @@ class Model:
             self.write_around(part)
 
     def write_around(self, folder: Path) -> None:
-        """Everything but the network."""
+        """Everything but the network and its encoder."""
+        write_search(self.network, folder)
         write_labels(folder / "labels.tsv", self.labels, self.label_counts, self.stage1_clusters)
         write_json(folder / "clusters.json", {"words": self.cluster_words})
         if self.vectorizer is not None:
@@ -213,7 +219,7 @@ def load(folder: str | Path, *, device: str = "auto", threads: int | None = None
     words = read_object(folder / "clusters.json", "words")["words"]
     _agree(folder / "clusters.json", f"{len(words)} clusters", len(words), "index.safetensors", index.n_clusters)
     vectorizer = TfIdf.load(folder) if about["dataset"]["features"] is None else None
-    table = network.tables().get("encoder.words")
+    table = network.encoder.tables().get("words")
     if vectorizer is not None and table is not None:
         n_words = vectorizer.n_features
         _agree(folder / "vectorizer.json", f"{n_words} words", n_words, "encoder/encoder.safetensors", len(table))
@@ -226,6 +232,7 @@ def load(folder: str | Path, *, device: str = "auto", threads: int | None = None
         vectorizer=vectorizer,
         n_train=about.pop("n_train"),
         about=about,
+        cpu_search=read_search(network, folder),
     )
 
 

@@ -58,7 +58,7 @@ def new_network(
         clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(stage.gain / radius))
         nn.init.zeros_(clusters.bias)
     if previous is not None and stage.classifiers == "carried":
-        weights, biases = previous.classifier_weights.values, previous.classifier_biases.values
+        weights, biases = previous.trained_weights.values, previous.classifier_biases.values
     elif stage.classifiers == "random":
         rng = generator(settings.run.seed, name, "classifiers")
         weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, encoder.dim, rng))

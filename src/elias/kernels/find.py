@@ -26,9 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.extending import overload, register_jitable
+from numba.extending import register_jitable
 
 from .classifiers import FAST
+from .numbers import as_float
 from .paths import LOW32, key_of, select_largest
 from .prefetch import LINE, prefetch
 
@@ -182,7 +183,7 @@ def collect(first, wanted, clusters_T, scores_T, edges, scratch):  # type: ignor
         paths += paths >> 1
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def move(scratch, source, target):  # type: ignore[no-untyped-def]
     """The candidate at `source` goes to `target`."""
     scratch.label_at[target], scratch.yhat_at[target] = scratch.label_at[source], scratch.yhat_at[source]
@@ -206,19 +207,7 @@ def keep_largest(first, count, wanted, values, scratch):  # type: ignore[no-unty
     return at
 
 
-def as_float(value):  # type: ignore[no-untyped-def]
-    """A stored number as float32: a float, bfloat16 bits (uint16), or an int8 code."""
-    raise NotImplementedError
-
-
-@overload(as_float)  # type: ignore[untyped-decorator]
-def _as_float(value):  # type: ignore[no-untyped-def]
-    if str(value) == "uint16":
-        return lambda value: np.uint32(np.uint32(value) << np.uint32(16)).view(np.float32)
-    return lambda value: np.float32(value)
-
-
-@register_jitable(fastmath=FAST)  # type: ignore[untyped-decorator]
+@register_jitable(fastmath=FAST)
 def dot(row, phi):  # type: ignore[no-untyped-def]
     total = np.float32(0.0)
     for d in range(phi.size):
@@ -226,11 +215,11 @@ def dot(row, phi):  # type: ignore[no-untyped-def]
     return total
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def fetch(flat, row, dim):  # type: ignore[no-untyped-def]
     """Prefetch one row of a flat table."""
     for start in range(row * dim, (row + 1) * dim, LINE // flat.itemsize):
-        prefetch(flat, start)
+        prefetch(flat, start)  # type: ignore[call-arg]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

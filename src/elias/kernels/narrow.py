@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from .numbers import as_float
 from .paths import LOW32, key_of
 
 
@@ -19,21 +20,36 @@ def encode_rows(start, stop, rows, codes, scales, errors):  # type: ignore[no-un
     for row in range(start, stop):
         largest = np.float32(0.0)
         for d in range(dim):
-            largest = max(largest, abs(rows[row, d]))
+            largest = max(largest, abs(as_float(rows[row, d])))
         scale = np.float32(largest / np.float32(127.0))
         inverse = np.float32(1.0) / scale if scale > 0 else np.float32(0.0)
         scales[row] = scale
         square, rest_square = 0.0, 0.0
         for d in range(dim):
-            value = rows[row, d]
+            value = as_float(rows[row, d])
             code = np.int32(np.rint(min(max(value * inverse, np.float32(-127.0)), np.float32(127.0))))
             codes[row, d] = code
             rest = np.float64(value) - np.float64(scale) * code
             square += np.float64(value) * value
             rest_square += rest * rest
-        norm, rest_norm = np.sqrt(square), np.sqrt(rest_square)
-        rounding = 2.0 * (dim + 8) * 2.0**-24 * (norm + rest_norm)
-        errors[row] = (rest_norm + rounding) * (1.0 + 1e-6)
+        errors[row] = bound(np.sqrt(square), np.sqrt(rest_square), dim)
+
+
+@njit(cache=True, nogil=True)
+def bound(norm, rest_norm, dim):  # type: ignore[no-untyped-def]
+    """|rest| and the rounding of two sums of `dim` products, for a phi of length 1."""
+    return (rest_norm + 2.0 * (dim + 8) * 2.0**-24 * (norm + rest_norm)) * (1.0 + 1e-6)
+
+
+@njit(cache=True, nogil=True)
+def code_errors(start, stop, codes, scales, errors):  # type: ignore[no-untyped-def]
+    """`errors` where the codes are the rows themselves: rounding alone."""
+    dim = codes.shape[1]
+    for row in range(start, stop):
+        square = 0.0
+        for d in range(dim):
+            square += np.float64(codes[row, d]) * codes[row, d]
+        errors[row] = bound(np.float64(scales[row]) * np.sqrt(square), 0.0, dim)
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 LINE = 64  # bytes the processor fetches at a time
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def prefetch(typing_context: Any, array: Any, position: Any) -> Any:
     """Fetch the cache line of a flat array's element, to be read soon; never faults, changes nothing."""
 
