@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,21 +34,58 @@ def random_case(seed: int, threads: int = 1) -> tuple[torch.Tensor, torch.Tensor
 @given(st.integers(0, 10_000))
 def test_kernel_and_torch_are_identical_on_integers(seed: int) -> None:
     phi, labels, weights, biases = random_case(seed, threads=1 + seed % 3)
-    grad_z = torch.from_numpy(np.random.default_rng(seed).integers(-2, 3, labels.shape).astype(np.float32))
-    results = []
-    for function in (classifiers.scores, classifiers.scores_torch):
-        tape, leaf = Tape(), phi.clone().requires_grad_()
-        z = function(leaf, labels, weights, biases, tape)
-        if z.requires_grad:
-            z.backward(grad_z)
-        dense = [torch.zeros_like(weights.values), torch.zeros_like(biases.values)]
-        for owner, rows, gradient in tape.gradients():
-            dense[owner is biases].index_add_(0, rows, gradient)
-        results.append([z.detach(), torch.zeros_like(phi) if leaf.grad is None else leaf.grad, *dense])
-    assert all(torch.equal(mine, twin) for mine, twin in zip(*results, strict=True))
+    z = classifiers.scores(phi, labels, weights, biases)
+    assert torch.equal(z, classifiers.scores_torch(phi, labels, weights, biases, None))
     expected = phi.numpy() @ weights.values.numpy().T + biases.values.numpy()[:, 0]
     expected = np.where(labels >= 0, np.take_along_axis(expected, labels.clamp(min=0).numpy(), axis=1), 0.0)
-    assert np.array_equal(results[0][0].numpy(), expected)
+    assert np.array_equal(z.numpy(), expected)
+
+
+Case = tuple[torch.Tensor, torch.Tensor, RowTable, RowTable]
+
+
+def loss_and_gradients(function: Any, case: Case, seed: int, factor: float = 1.0) -> list[np.ndarray]:
+    """(7) with random yhat, y and weights, and every gradient, dense."""
+    phi, labels, weights, biases = case
+    rng = np.random.default_rng(seed)
+    special = np.float32([0.0, 1e-20, 1e-13, 1e-5, 0.3, 0.9])  # 1 - p keeps its digits
+    yhat = torch.from_numpy(rng.choice(special, labels.shape)).requires_grad_()
+    y = torch.from_numpy(rng.choice(np.float32([0.0, 0.0, 0.5, 1.0, 2.0]), labels.shape))
+    weight = torch.from_numpy(rng.choice(np.float32([0.0, 1.0, 3.0]), len(phi)))
+    tape, leaf = Tape(), phi.clone().requires_grad_()
+    value = function(leaf, yhat, labels, y, weight, weights, biases, tape)
+    if value.requires_grad:
+        (factor * value).backward()
+    dense = [torch.zeros_like(weights.values), torch.zeros_like(biases.values)]
+    for owner, rows, gradient in tape.gradients():
+        dense[owner is biases].index_add_(0, rows, gradient)
+    leaves = [torch.zeros_like(x) if x.grad is None else x.grad for x in (leaf, yhat)]
+    return [tensor.detach().numpy() for tensor in (value, *leaves, *dense)]
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 10_000), st.sampled_from([1.0, 0.25]))
+def test_the_loss_and_its_gradients_are_those_of_torch(seed: int, factor: float) -> None:
+    case = random_case(seed, threads=1 + seed % 3)
+    mine = loss_and_gradients(classifiers.loss, case, seed, factor)
+    twin = loss_and_gradients(classifiers.loss_torch, case, seed, factor)
+    for name, a, b in zip(("loss", "phi", "yhat", "weights", "biases"), mine, twin, strict=True):
+        np.testing.assert_allclose(
+            a, b, rtol=2e-4, atol=1e-6 * max(1.0, float(np.abs(b).max(initial=0.0))), err_msg=name
+        )
+
+
+def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
+    weights, biases = RowTable(torch.ones(1, 1)), RowTable(torch.zeros(1, 1))
+    found = []
+    for function in (classifiers.loss, classifiers.loss_torch):
+        tape, phi, yhat = Tape(), torch.full((1, 1), 40.0).requires_grad_(), torch.ones(1, 1).requires_grad_()
+        rest = torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1), torch.ones(1)
+        value = function(phi, yhat, *rest, weights, biases, tape)
+        value.backward()
+        found.append([value.item(), phi.grad.item(), yhat.grad.item()])
+    assert found[0] == pytest.approx(found[1], rel=0.05)  # 1 - MOST has two digits in float32
+    assert found[0][1:] == [0.0, 0.0]
 
 
 def test_chunks_of_the_torch_twin_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,31 +103,25 @@ def test_scores_include_the_decay_that_rows_are_owed() -> None:
         table.apply(torch.tensor([2]), torch.ones(1, table.width), 0.4)
     phi, labels = torch.randn(3, 4, generator=generator), torch.tensor([[0, 2], [5, 1], [2, -1]])
 
-    def scores_and_gradient() -> list[torch.Tensor]:
-        leaf = phi.clone().requires_grad_()
-        z = classifiers.scores(leaf, labels, *tables)
-        z.square().sum().backward()
-        return [z.detach(), leaf.grad]
+    def scores_and_gradients() -> list[np.ndarray]:
+        z = classifiers.scores(phi, labels, *tables).numpy()
+        return [z, *loss_and_gradients(classifiers.loss, (phi, labels, *tables), 0)]
 
-    lazy, twin = scores_and_gradient(), classifiers.scores_torch(phi, labels, *tables, None)
+    lazy, twin = scores_and_gradients(), classifiers.scores_torch(phi, labels, *tables, None).numpy()
     for table in tables:
         table.settle()
-    for mine, expected in zip([*lazy, twin], [*scores_and_gradient(), lazy[0]], strict=True):
+    for mine, expected in zip([*lazy, twin], [*scores_and_gradients(), lazy[0]], strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(1, 0), (0, 4), (0, 0)])
 def test_empty_shortlists(shape: tuple[int, int]) -> None:
     weights, biases = RowTable(torch.ones(3, 2)), RowTable(torch.ones(3, 1))
-    phi, labels = torch.ones(shape[0], 2, requires_grad=True), torch.zeros(shape, dtype=torch.long)
-    tape = Tape()
-    z = classifiers.scores(phi, labels, weights, biases, tape)
-    z.sum().backward()
-    assert z.shape == shape
-    assert phi.grad.shape == phi.shape
-    for table, rows, gradient in tape.gradients():
-        table.apply(rows, gradient, 0.1)
-    assert torch.equal(weights.values, torch.ones(3, 2))
+    phi, labels = torch.ones(shape[0], 2), torch.zeros(shape, dtype=torch.long)
+    assert classifiers.scores(phi, labels, weights, biases).shape == shape
+    value, *gradients = loss_and_gradients(classifiers.loss, (phi, labels, weights, biases), 0)
+    assert value == 0.0
+    assert not any(gradient.any() for gradient in gradients)
 
 
 def test_rounding_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,11 +132,9 @@ def test_rounding_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) ->
     values = torch.from_numpy(rng.normal(size=(90, 33)).astype(np.float32))
     found = []
     for threads in (1, 2, 5):
-        leaf = phi.clone().requires_grad_()
-        z = classifiers.scores(leaf, labels, RowTable(values, threads=threads), RowTable(torch.zeros(90, 1)))
-        z.square().sum().backward()
-        found.append((z.detach(), leaf.grad))
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+        case = phi, labels, RowTable(values, threads=threads), RowTable(torch.zeros(90, 1))
+        found.append([classifiers.scores(*case).numpy(), *loss_and_gradients(classifiers.loss, case, 0)])
+    assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
 @settings(max_examples=30)

@@ -1,7 +1,7 @@
-"""Label classifiers over a shortlist: z = w_l . phi + b_l, the linear part of the final score.
+"""Label classifiers over a shortlist: z = w_l . phi + b_l, and the loss (7) of p = sigmoid(z) * yhat.
 
-`scores` never holds batch x K x d floats: the CPU kernel groups pairs by label and reads each classifier
-once a batch; the torch twin works through the shortlist in chunks of columns.
+Nothing here holds batch x K x d floats: the CPU kernels group pairs by label and read each classifier once a batch;
+the torch twins work through the shortlist in chunks of columns.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
+from . import loss as equations
 from .stored_rows import StoredRows
 from .tables import RowTable, Tape
 
@@ -21,14 +22,37 @@ PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
 
-def scores(
-    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable, tape: Tape | None = None
-) -> Tensor:
-    """z of every shortlisted label; at PAD it is 0 and has no gradient."""
-    if phi_BD.device.type == "cpu" and isinstance(weights, RowTable):
-        z_BS: Tensor = _Scores.apply(phi_BD, labels_BS, weights, biases, tape)  # type: ignore[no-untyped-call]
-        return z_BS
-    return scores_torch(phi_BD, labels_BS, weights, biases, tape)
+def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable) -> Tensor:
+    """z of every shortlisted label, without gradients; 0 at PAD."""
+    if phi_BD.device.type != "cpu" or not isinstance(weights, RowTable):
+        return scores_torch(phi_BD, labels_BS, weights, biases, None)
+    from .kernels.classifiers import forward
+
+    pairs = _Pairs(phi_BD, labels_BS, weights, biases)
+    z = np.zeros(labels_BS.numel(), dtype=np.float32)
+    arrays = (*pairs.groups, pairs.width, pairs.phi, weights.values.numpy(), pairs.owed, pairs.biases, z)
+    kernels.run_ranges(forward, pairs.cuts, weights.threads, *arrays)
+    return torch.from_numpy(z).view(labels_BS.shape)
+
+
+def loss(
+    phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+    weights: RowTable, biases: RowTable, tape: Tape,
+) -> Tensor:  # fmt: skip
+    """(7) of a shortlist; classifiers get their gradients through the tape."""
+    if phi_BD.device.type != "cpu":
+        return loss_torch(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)
+    value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)  # type: ignore[no-untyped-call]
+    return value
+
+
+def loss_torch(
+    phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+    weights: RowTable, biases: RowTable, tape: Tape,
+) -> Tensor:  # fmt: skip
+    """The definition, on any device."""
+    z_BS = scores_torch(phi_BD, labels_BS, weights, biases, tape)
+    return equations.classification_loss(z_BS, yhat_BS, y_BS, labels_BS >= 0, weight_B)
 
 
 def scores_torch(
@@ -64,41 +88,55 @@ def fixed_ranges(starts: np.ndarray) -> list[int]:
     return [0, *inner.tolist(), len(starts) - 1]
 
 
-class _Scores(torch.autograd.Function):
-    """The CPU kernel as a differentiable function; classifier gradients go to the tape, not through autograd."""
+class _Pairs:
+    """A shortlist grouped by label, and what the kernels need of the tables."""
+
+    def __init__(self, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable) -> None:
+        from .kernels.classifiers import group_by_label
+
+        self.groups = group_by_label(labels_BS.contiguous().numpy(), np.empty(len(weights), dtype=np.int32))
+        self.width = max(1, labels_BS.shape[1])
+        self.phi = phi_BD.detach().contiguous().numpy()
+        self.cuts = fixed_ranges(self.groups[1])
+        self.rows = torch.from_numpy(self.groups[0])
+        owed = weights.owed(self.rows)
+        self.owed = np.ones(len(self.rows), dtype=np.float32) if owed is None else owed.numpy()
+        self.biases = biases.gather(self.rows).numpy()[:, 0]
+
+
+class _Loss(torch.autograd.Function):
+    """The CPU kernel as a differentiable function of phi and yhat; the gradients are made with the loss."""
 
     @staticmethod
     def forward(
-        ctx: Any, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable, tape: Tape | None
-    ) -> Tensor:
-        from .kernels.classifiers import forward, group_by_label
+        ctx: Any, phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+        weights: RowTable, biases: RowTable, tape: Tape,
+    ) -> Tensor:  # fmt: skip
+        from .kernels.classifiers import loss_and_gradients
 
-        groups = group_by_label(labels_BS.contiguous().numpy(), np.empty(len(weights), dtype=np.int32))
-        z = np.zeros(labels_BS.numel(), dtype=np.float32)
-        phi, width, cuts = phi_BD.detach().contiguous().numpy(), max(1, labels_BS.shape[1]), fixed_ranges(groups[1])
-        rows = torch.from_numpy(groups[0])
-        owed = weights.owed(rows)
-        owed_U = np.ones(len(rows), dtype=np.float32) if owed is None else owed.numpy()
-        biases_U = biases.gather(rows).numpy()[:, 0]
-        shared = (*groups, width, phi, weights.values.numpy(), owed_U)
-        kernels.run_ranges(forward, cuts, weights.threads, *shared, biases_U, z)
-        ctx.shared, ctx.cuts, ctx.rows, ctx.phi = shared, cuts, rows, phi
-        ctx.weights, ctx.biases, ctx.tape = weights, biases, tape
-        return torch.from_numpy(z).view(labels_BS.shape)
+        pairs = _Pairs(phi_BD, labels_BS, weights, biases)
+        scale_B = (-weight_B.double() / equations.mean_over(labels_BS >= 0)).numpy()
+        grad_yhat = np.zeros(labels_BS.shape, dtype=np.float32)
+        grad_UD = np.empty((len(pairs.rows), pairs.phi.shape[1]), dtype=np.float32)
+        grad_bias_U = np.empty(len(pairs.rows), dtype=np.float32)
+        shares = kernels.run_ranges(
+            loss_and_gradients, pairs.cuts, weights.threads, *pairs.groups, pairs.width, pairs.phi,
+            yhat_BS.detach().contiguous().numpy().ravel(), y_BS.contiguous().numpy().ravel(), scale_B,
+            equations.TINY, equations.MOST, weights.values.numpy(), pairs.owed, pairs.biases,
+            grad_yhat.ravel(), grad_UD, grad_bias_U,
+        )  # fmt: skip
+        grad_phi = shares[0][1]
+        for _, share in shares[1:]:
+            grad_phi += share
+        ctx.gradients = (grad_phi, grad_yhat, grad_UD, grad_bias_U[:, None])
+        ctx.rows, ctx.weights, ctx.biases, ctx.tape = pairs.rows, weights, biases, tape
+        return torch.tensor(sum(total for total, _ in shares), dtype=torch.float32)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels.classifiers import backward
-
-        grad_z = grads[0].contiguous().numpy().ravel()
-        grad_UD = np.empty((len(ctx.rows), ctx.phi.shape[1]), dtype=np.float32)
-        grad_bias_U = np.empty(len(ctx.rows), dtype=np.float32)
-        results = (grad_z, grad_UD, grad_bias_U)
-        shares = kernels.run_ranges(backward, ctx.cuts, ctx.weights.threads, *ctx.shared, *results)
-        grad_phi = shares[0]
-        for share in shares[1:]:
-            grad_phi += share
-        if ctx.tape is not None:
-            ctx.tape.push(ctx.weights, ctx.rows, torch.from_numpy(grad_UD))
-            ctx.tape.push(ctx.biases, ctx.rows, torch.from_numpy(grad_bias_U)[:, None])
-        return torch.from_numpy(grad_phi), None, None, None, None
+        factor = float(grads[0])
+        made = [torch.from_numpy(gradient) for gradient in ctx.gradients]
+        phi, yhat, weights, biases = made if factor == 1.0 else [gradient * factor for gradient in made]
+        ctx.tape.push(ctx.weights, ctx.rows, weights)
+        ctx.tape.push(ctx.biases, ctx.rows, biases)
+        return phi, yhat, None, None, None, None, None, None

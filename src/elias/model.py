@@ -107,15 +107,13 @@ class Network:
         )  # fmt: skip
         yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)
         tables = self.trained_weights, self.classifier_biases
-        z_BS = classifiers.scores(phi_BD, found.labels_BS, *tables, learning.tape)
-
         row_P = torch.from_numpy(batch.positives.rows).to(self.device)
         weight_P = torch.from_numpy(batch.positive_weights).to(self.device)
         weight_B = torch.from_numpy(batch.weights).to(self.device)
         listed_P = found.positive_ranks >= 0
-        y_BS = torch.zeros_like(z_BS)
+        y_BS = torch.zeros_like(yhat_BS)
         y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
-        total: Tensor = loss.classification_loss(z_BS, yhat_BS, y_BS, found.labels_BS >= 0, weight_B)
+        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, learning.tape)
         if lambda_ > 0:
             reached_P = found.positive_slots >= 0
             yhat_P = s_BT[row_P[reached_P], found.positive_slots[reached_P]] * e_F[found.positive_edges[reached_P]]

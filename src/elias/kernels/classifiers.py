@@ -1,11 +1,14 @@
-"""Label classifiers on the CPU: z = w_l . phi + b_l over a shortlist, and its gradients.
+"""Label classifiers on the CPU: z = w_l . phi + b_l over a shortlist, and the loss (7) with all its gradients.
 
 Pairs (row, label) are grouped by label, so each classifier row is read once a batch and nothing of size
-batch x K x d exists. A range owns its labels; gradients of phi are summed range by range in a fixed order.
-Twin: `elias.classifiers.scores_torch`.
+batch x K x d exists. (7) needs nothing but z, yhat and y of the pair, so a pair's score, loss and gradients are made
+while its classifier is at hand. A range owns its labels; gradients of phi are summed range by range in a fixed order.
+Twins: `elias.classifiers.scores_torch`, `elias.classifiers.loss_torch`.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numba import njit
@@ -65,29 +68,56 @@ def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, o
             z[position] = owed * total + bias
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
-def backward(  # type: ignore[no-untyped-def]
-    start, stop, unique, starts, positions, width, phi_BD, weights_LD, owed_U, grad_z, grad_UD, grad_bias_U
-):
-    """Gradients of the classifiers unique[start:stop] and this range's share of the gradient of phi."""
+@njit(cache=True, nogil=True, error_model="numpy")
+def pair_loss(z, yhat, y, tiny, most):  # type: ignore[no-untyped-def]
+    """(term of (7), its derivative by z, by yhat) of one pair, as `elias.loss.classification_loss` has them."""
+    raised = math.exp(-abs(z))
+    sigma = (1.0 if z >= 0.0 else raised) / (1.0 + raised)
+    not_sigma = (raised if z >= 0.0 else 1.0) / (1.0 + raised)
+    if y > 0.0:
+        log_sigma = min(z, 0.0) - math.log1p(raised)
+        return y * (log_sigma + math.log(max(yhat, tiny))), y * not_sigma, y / yhat if yhat >= tiny else 0.0
+    p = sigma * max(yhat, tiny)
+    if p > most:
+        return math.log1p(-most), 0.0, 0.0
+    odds = 1.0 / (1.0 - p)
+    return math.log1p(-p), -p * not_sigma * odds, -sigma * odds if yhat >= tiny else 0.0
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def loss_and_gradients(  # type: ignore[no-untyped-def]
+    start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B, tiny, most,
+    weights_LD, owed_U, biases_U, grad_yhat, grad_UD, grad_bias_U,
+):  # fmt: skip
+    """This range's share of the loss and of the gradient of phi; gradients of yhat and of the classifiers in place.
+
+    `scale_B` is what a term of the row counts for in the loss.
+    """
     n_rows, dim = phi_BD.shape
     grad_phi = np.zeros((n_rows, dim), dtype=np.float32)
+    total = 0.0
     for u in range(start, stop):
-        weights = weights_LD[unique[u]]
-        grad = grad_UD[u]
+        weights, grad = weights_LD[unique[u]], grad_UD[u]
         grad[:] = np.float32(0.0)
-        total = np.float32(0.0)
+        owed, bias, grad_bias = owed_U[u], biases_U[u], np.float32(0.0)
         for p in range(starts[u], starts[u + 1]):
             position = positions[p]
-            g = grad_z[position]
-            if g == 0.0:
-                continue
             row = position // width
-            phi = phi_BD[row]
-            out, g_owed = grad_phi[row], g * owed_U[u]
+            phi, out = phi_BD[row], grad_phi[row]
+            product = np.float32(0.0)
+            for d in range(dim):
+                product += weights[d] * phi[d]
+            z = np.float32(owed * product + bias)
+            term, by_z, by_yhat = pair_loss(
+                np.float64(z), np.float64(yhat[position]), np.float64(y[position]), tiny, most
+            )
+            total += scale_B[row] * term
+            grad_yhat[position] = scale_B[row] * by_yhat
+            g = np.float32(scale_B[row] * by_z)
+            g_owed = g * owed
             for d in range(dim):
                 grad[d] += g * phi[d]
                 out[d] += g_owed * weights[d]
-            total += g
-        grad_bias_U[u] = total
-    return grad_phi
+            grad_bias += g
+        grad_bias_U[u] = grad_bias
+    return total, grad_phi
