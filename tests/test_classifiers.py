@@ -75,6 +75,28 @@ def test_the_loss_and_its_gradients_are_those_of_torch(seed: int, factor: float)
         )
 
 
+@settings(max_examples=30)
+@given(st.integers(0, 10_000))
+def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int) -> None:
+    results = []
+    for at_once in (False, True):
+        phi, labels, weights, biases = random_case(seed, threads=1 + seed % 3)
+        weights.optimiser = TableOptimiser(kind="rowwise", decay=0.3)
+        y = torch.from_numpy((np.random.default_rng(seed).random(labels.shape) < 0.3).astype(np.float32))
+        for rate in (0.1, 0.05):
+            leaf, yhat = phi.clone().requires_grad_(), torch.full(labels.shape, 0.7).requires_grad_()
+            tape = Tape(rates={weights: rate} if at_once else {})
+            value = classifiers.loss(leaf, yhat, labels, y, torch.ones(len(phi)), weights, biases, tape)
+            value.backward()
+            owners = [owner for owner, _, _ in tape.gradients()]
+            assert (weights in owners) != at_once
+            for owner, rows, gradient in tape.gradients():
+                if owner is weights:
+                    weights.apply(rows, gradient, rate)
+        results.append([value.detach(), leaf.grad, yhat.grad, *weights.tensors().values()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
 def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
     weights, biases = RowTable(torch.ones(1, 1)), RowTable(torch.zeros(1, 1))
     found = []

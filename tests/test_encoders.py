@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from elias.encoders import Encoder, Inputs, Learning, load_encoder
-from elias.encoders.bag import BagEncoder, svd_embeddings, take_rows
+from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_torch, svd_embeddings, take_rows
 from elias.encoders.dense import DenseEncoder
 from elias.encoders.head import Head
 from elias.errors import InputError, ModelError
 from elias.noise import Noise
 from elias.persistence import write_tensors
-from elias.tables import Tape
+from elias.tables import RowTable, TableOptimiser, Tape
 
 ROWS, WORDS, DIM = 12, 30, 8
 
@@ -130,6 +130,31 @@ def test_gradients_reach_the_words_of_the_batch_and_the_head(bag: BagEncoder, bo
     assert gradient.shape == (len(touched), DIM)
     assert gradient.any()
     assert bag.head.residual.weight.grad is not None
+
+
+@pytest.mark.parametrize("is_owed", [False, True])
+def test_the_bag_kernel_is_torchs_embedding_bag(is_owed: bool) -> None:
+    rng = np.random.default_rng(0)
+    table = RowTable(
+        torch.from_numpy(rng.normal(size=(30, 7)).astype(np.float32)), TableOptimiser(decay=0.5), threads=3
+    )
+    if is_owed:
+        table.apply(torch.tensor([3, 9]), torch.ones(2, 7), 0.2)
+    offsets = np.array([0, 4, 4, 5, 20], dtype=np.int64)  # the second text has no words
+    words = rng.integers(0, 12, 20).astype(np.int32)
+    weights = torch.from_numpy(rng.random(20, dtype=np.float32))
+    upstream = torch.from_numpy(rng.normal(size=(4, 7)).astype(np.float32))
+    found = []
+    for function in (bag_of_rows, bag_of_rows_torch):
+        tape = Tape()
+        h = function(table, words, offsets, weights, tape)
+        h.backward(upstream)
+        dense = torch.zeros_like(table.values)
+        for _, rows, gradient in tape.gradients():
+            dense.index_add_(0, rows, gradient)
+        found.append([h.detach(), dense])
+    for mine, twin in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, twin, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [3], [11, 3, 5, 5, 0], []])

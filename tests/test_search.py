@@ -161,9 +161,15 @@ def test_cluster_and_edge_scores_are_the_dense_formulas(seed: int) -> None:
     )
     index = dense.random_index(rng, 6, 20, density=rng.choice([0.0, 0.1, 0.6]))
     expected = dense.edge_scores(index)[index.clusters, index.labels]
-    by_torch = search.edge_scores(torch.from_numpy(index.logits), torch.from_numpy(index.indptr), index.beta)
-    np.testing.assert_allclose(by_torch.numpy(), expected, rtol=1e-5)
     np.testing.assert_allclose(index.edge_scores(), expected, rtol=1e-5)
+    gradients, upstream = [], torch.from_numpy(rng.normal(size=index.n_edges).astype(np.float32))
+    for function, options in ((search.edge_scores, {"threads": 3}), (search.edge_scores_torch, {})):
+        leaf = torch.from_numpy(index.logits).clone().requires_grad_()
+        found = function(leaf, index.indptr, index.beta, **options)
+        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5)
+        found.backward(upstream)
+        gradients.append(leaf.grad.numpy())
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
 
 
 def test_the_beam_is_the_dense_formula() -> None:

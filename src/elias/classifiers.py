@@ -15,7 +15,7 @@ from torch import Tensor
 from . import kernels
 from . import loss as equations
 from .stored_rows import StoredRows
-from .tables import RowTable, Tape
+from .tables import STATE, RowTable, Tape
 
 CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
 PAIRS_PER_RANGE = 1 << 14
@@ -112,31 +112,44 @@ class _Loss(torch.autograd.Function):
         ctx: Any, phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
         weights: RowTable, biases: RowTable, tape: Tape,
     ) -> Tensor:  # fmt: skip
-        from .kernels.classifiers import loss_and_gradients
-
         pairs = _Pairs(phi_BD, labels_BS, weights, biases)
         scale_B = (-weight_B.double() / equations.mean_over(labels_BS >= 0)).numpy()
         grad_yhat = np.zeros(labels_BS.shape, dtype=np.float32)
-        grad_UD = np.empty((len(pairs.rows), pairs.phi.shape[1]), dtype=np.float32)
         grad_bias_U = np.empty(len(pairs.rows), dtype=np.float32)
-        shares = kernels.run_ranges(
-            loss_and_gradients, pairs.cuts, weights.threads, *pairs.groups, pairs.width, pairs.phi,
-            yhat_BS.detach().contiguous().numpy().ravel(), y_BS.contiguous().numpy().ravel(), scale_B,
-            equations.TINY, equations.MOST, weights.values.numpy(), pairs.owed, pairs.biases,
-            grad_yhat.ravel(), grad_UD, grad_bias_U,
+        arrays = (
+            *pairs.groups, pairs.width, pairs.phi, yhat_BS.detach().contiguous().numpy().ravel(),
+            y_BS.contiguous().numpy().ravel(), scale_B, equations.TINY, equations.MOST,
+            weights.values.numpy(), pairs.owed, pairs.biases, grad_yhat.ravel(), grad_bias_U,
         )  # fmt: skip
+        shares, grad_UD = _run_loss(pairs, weights, tape, arrays)
         grad_phi = shares[0][1]
         for _, share in shares[1:]:
             grad_phi += share
-        ctx.gradients = (grad_phi, grad_yhat, grad_UD, grad_bias_U[:, None])
+        ctx.gradients = (grad_phi, grad_yhat, grad_bias_U[:, None], grad_UD)
         ctx.rows, ctx.weights, ctx.biases, ctx.tape = pairs.rows, weights, biases, tape
         return torch.tensor(sum(total for total, _ in shares), dtype=torch.float32)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         factor = float(grads[0])
-        made = [torch.from_numpy(gradient) for gradient in ctx.gradients]
-        phi, yhat, weights, biases = made if factor == 1.0 else [gradient * factor for gradient in made]
-        ctx.tape.push(ctx.weights, ctx.rows, weights)
+        made = [torch.from_numpy(gradient) for gradient in ctx.gradients if gradient is not None]
+        phi, yhat, biases, *weights = made if factor == 1.0 else [gradient * factor for gradient in made]
+        assert weights or factor == 1.0, "classifiers have stepped with the loss as it was"
         ctx.tape.push(ctx.biases, ctx.rows, biases)
+        if weights:
+            ctx.tape.push(ctx.weights, ctx.rows, weights[0])
         return phi, yhat, None, None, None, None, None, None
+
+
+def _run_loss(pairs: _Pairs, weights: RowTable, tape: Tape, arrays: Any) -> tuple[list[Any], np.ndarray | None]:
+    """(loss and gradient of phi by range, gradients of the classifiers); no gradients where they have stepped."""
+    from .kernels.classifiers import loss_and_gradients, loss_and_step
+
+    rate, constants = tape.rates.get(weights), weights.optimiser
+    if rate is None or constants.kind != "rowwise":
+        grad_UD = np.empty((len(pairs.rows), pairs.phi.shape[1]), dtype=np.float32)
+        return kernels.run_ranges(loss_and_gradients, pairs.cuts, weights.threads, *arrays, grad_UD), grad_UD
+    weights.begin_step(rate)
+    state = [weights.state[name].numpy() for name in STATE["rowwise"]]
+    numbers = (weights.decay_sum, rate, constants.beta2, constants.epsilon)
+    return kernels.run_ranges(loss_and_step, pairs.cuts, weights.threads, *arrays, *state, *numbers), None

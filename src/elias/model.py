@@ -144,7 +144,7 @@ class Network:
             e_F = torch.ones(len(positions_F), device=self.device)
         else:
             logits_F = learning.tape.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
-            e_F = search.edge_scores(logits_F, torch.from_numpy(indptr_U).to(self.device), self.index.beta)
+            e_F = search.edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
         return place_BT, indptr_U, self.index.labels[positions_F], e_F
 
     def beam(self, logits_BC: Tensor) -> Tensor:

@@ -7,11 +7,13 @@
     (5)  e_{c,l} = min(1, beta * softmax_row_c(a)_l)
 
 Shapes: B batch, C clusters, T shortlisted clusters, U touched clusters, F their edges.
-Order is total everywhere: higher score first, then lower number. On the CPU `top_k` runs as a numba kernel
-that returns the same as its twin.
+Order is total everywhere: higher score first, then lower number. On the CPU `top_k` and `edge_scores` run as
+numba kernels that return the same as their twins.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ __all__ = [
     "Shortlist",
     "cluster_scores",
     "edge_scores",
+    "edge_scores_torch",
     "join_parents",
     "shortlist",
     "shortlist_torch",
@@ -113,11 +116,42 @@ def fill_free(clusters_BT: Tensor, beam_size: int, noise: Noise, rows_B: Tensor,
     return filled
 
 
-def edge_scores(logits_F: Tensor, indptr_U: Tensor, beta: float) -> Tensor:
+def edge_scores(logits_F: Tensor, indptr_U: np.ndarray, beta: float, *, threads: int = 1) -> Tensor:
     """(5) over ragged rows: softmax within each row, scaled by beta, clamped to 1. No pad, no row of another."""
-    lengths_U = indptr_U.diff()
+    if logits_F.device.type != "cpu":
+        return edge_scores_torch(logits_F, indptr_U, beta)
+    e_F: Tensor = _EdgeScores.apply(logits_F, indptr_U, beta, threads)  # type: ignore[no-untyped-call]
+    return e_F
+
+
+def edge_scores_torch(logits_F: Tensor, indptr_U: np.ndarray, beta: float) -> Tensor:
+    """`edge_scores` on any device."""
+    lengths_U = torch.from_numpy(indptr_U).to(logits_F.device).diff()
     row_F = torch.repeat_interleave(lengths_U, output_size=len(logits_F)) if len(logits_F) else lengths_U[:0]
     highest_U = logits_F.new_full((len(lengths_U),), -torch.inf).scatter_reduce(0, row_F, logits_F.detach(), "amax")
     raised_F = torch.exp(logits_F - highest_U[row_F])
     total_U = raised_F.new_zeros(len(lengths_U)).index_add(0, row_F, raised_F)
     return torch.clamp(beta * raised_F / total_U[row_F], max=1.0)
+
+
+class _EdgeScores(torch.autograd.Function):
+    """The CPU kernel as a differentiable function."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_F: Tensor, indptr_U: np.ndarray, beta: float, threads: int) -> Tensor:
+        from .kernels.edges import forward
+
+        scaled = np.empty(len(logits_F), dtype=np.float32)
+        ctx.arguments = (indptr_U, scaled, beta, threads)
+        logits = logits_F.detach().contiguous().numpy()
+        kernels.run(forward, len(indptr_U) - 1, threads, indptr_U, logits, beta, scaled)
+        return torch.from_numpy(np.minimum(scaled, np.float32(1.0)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        from .kernels.edges import backward
+
+        indptr_U, scaled, beta, threads = ctx.arguments
+        out, grad = np.empty_like(scaled), grads[0].contiguous().numpy()
+        kernels.run(backward, len(indptr_U) - 1, threads, indptr_U, scaled, beta, grad, out)
+        return torch.from_numpy(out), None, None, None

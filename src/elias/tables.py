@@ -70,19 +70,30 @@ class RowTable:
         """The factor of decay that `values[rows]` still lack; None where nothing decays."""
         if not self.state or self.decay_sum == 0.0:
             return None
+        if self.values.device.type == "cpu":
+            from .kernels.steps import owed_rows
+
+            out = torch.empty(len(rows))
+            arrays = (rows.long().contiguous().numpy(), self.state["decayed"].numpy(), self.decay_sum, out.numpy())
+            kernels.run(owed_rows, len(rows), self.threads, *arrays)
+            return out
         return torch.exp(self.decay_sum - self.state["decayed"][rows]).to(self.values.dtype)
 
     @torch.no_grad()
     def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
         """One optimiser step on `rows` (each row at most once); every other row owes the step's decay."""
-        if self.state.keys() != set(STATE[self.optimiser.kind]):
-            self.start()
-        self.decay_sum += math.log1p(-rate * self.optimiser.decay)
+        self.begin_step(rate)
         if self.values.device.type == "cpu":
             self._apply_cpu(rows, gradients, rate)
             return
         twin = adamw_torch if self.optimiser.kind == "adamw" else rowwise_torch
         twin(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser)
+
+    def begin_step(self, rate: float) -> None:
+        """Every row owes the step's decay from now on; rows that have a gradient step with it."""
+        if self.state.keys() != set(STATE[self.optimiser.kind]):
+            self.start()
+        self.decay_sum += math.log1p(-rate * self.optimiser.decay)
 
     def start(self) -> None:
         """Settle, and begin again with the state of a new optimiser: no moments, no steps."""
@@ -188,6 +199,7 @@ class Tape:
 
     gathered: list[tuple[RowTable, Tensor, Tensor]] = field(default_factory=list)
     pushed: list[tuple[RowTable, Tensor, Tensor]] = field(default_factory=list)
+    rates: dict[RowTable, float] = field(default_factory=dict)  # of tables that a kernel may step at once
 
     def gather(self, table: RowTable, rows: Tensor) -> Tensor:
         """Rows of a table as a leaf of the graph."""

@@ -98,6 +98,10 @@ class Optimiser:
         self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon)
         self.waiting: list[tuple[RowTable, Tensor, Tensor]] = []
 
+    def rates_at_once(self, factor: float) -> dict[RowTable, float]:
+        """Tables whose rows may step as soon as their gradient is known: where no other batch adds to it."""
+        return {} if self.settings.accumulate > 1 else {table: factor * rate for table, rate in self.table_rates}
+
     def step(self, tape: Tape, factor: float, step: int, *, last: bool) -> None:
         """Step number `step` of the stage; tables step every `accumulate` batches, and at the last one."""
         for group in self.dense.param_groups:
@@ -197,13 +201,13 @@ class Trainer:
 
     def _step(self, rows: np.ndarray, parents: np.ndarray, noise: Noise) -> float:
         number = self.at.epoch * self.steps_per_epoch + self.at.step
+        factor = rate_factor(number, self.total_steps, self.settings.warmup)
         rows_B = torch.from_numpy(rows).to(self.network.device)
-        learning = Learning(Tape(), noise, rows_B)
+        learning = Learning(Tape(rates=self.optimiser.rates_at_once(factor)), noise, rows_B)
         loss = self.network.loss(
             self.train.prepared, self.train.batch(rows), parents, learning, self.settings.shortlist_loss_weight
         )
         loss.backward()  # type: ignore[no-untyped-call]
-        factor = rate_factor(number, self.total_steps, self.settings.warmup)
         self.optimiser.step(learning.tape, factor, number, last=number + 1 == self.total_steps)
         return float(loss.detach())
 

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import kernels
 from ..errors import InputError
 from ..persistence import read_json, read_tensors, write_json, write_tensors
-from ..tables import RowTable
+from ..tables import RowTable, Tape
 from .head import Head
 from .protocol import Inputs, Learning, silent
 
@@ -80,16 +81,14 @@ class BagEncoder:
     def encode(self, prepared: sp.csr_matrix, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
         words, weights, offsets = take_rows(prepared, rows)
         device = self.words.values.device
-        weights_N = torch.from_numpy(weights).to(device)
-        offsets_B = torch.from_numpy(offsets[:-1]).to(device)
         if learning is None:
-            words_N, table = torch.from_numpy(words).to(device), self.words.values
+            arrays = (torch.from_numpy(array).to(device) for array in (words, offsets[:-1], weights))
+            words_N, offsets_B, weights_N = arrays
+            table = self.words.values
+            h_BD = F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
         else:
-            weights_N = self._drop_words(weights_N, words, offsets, learning)
-            unique, inverse = np.unique(words, return_inverse=True)
-            words_N = torch.from_numpy(inverse).to(device)
-            table = learning.tape.gather(self.words, torch.from_numpy(unique).long().to(device))
-        h_BD = F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
+            weights_N = self._drop_words(torch.from_numpy(weights).to(device), words, offsets, learning)
+            h_BD = bag_of_rows(self.words, words, offsets, weights_N, learning.tape)
         phi_BD: Tensor = self.head(h_BD, learning)
         return phi_BD
 
@@ -101,6 +100,66 @@ class BagEncoder:
         columns_N = torch.from_numpy(words).to(weights_N.device).long() + self.dim  # beyond those of the head's dropout
         keep_N = learning.noise.uniform(rows_N, columns_N) >= self.word_dropout
         return weights_N * keep_N / (1.0 - self.word_dropout)
+
+
+def bag_of_rows(table: RowTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, tape: Tape) -> Tensor:
+    """sum of weight * row over each bag; the rows get their gradients through the tape."""
+    if weights_N.device.type != "cpu":
+        return bag_of_rows_torch(table, words, offsets, weights_N, tape)
+    anchor = torch.zeros((), requires_grad=True)  # no input of the bag needs a gradient, but the bag does
+    h_BD: Tensor = _Bag.apply(anchor, table, words, offsets, weights_N.numpy(), tape)  # type: ignore[no-untyped-call]
+    return h_BD
+
+
+def bag_of_rows_torch(
+    table: RowTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, tape: Tape
+) -> Tensor:  # fmt: skip
+    """`bag_of_rows` on any device."""
+    unique, inverse = np.unique(words, return_inverse=True)
+    device = weights_N.device
+    rows = tape.gather(table, torch.from_numpy(unique).long().to(device))
+    words_N, offsets_B = torch.from_numpy(inverse).long().to(device), torch.from_numpy(offsets[:-1]).to(device)
+    return F.embedding_bag(words_N, rows, offsets_B, mode="sum", per_sample_weights=weights_N)
+
+
+class _Bag(torch.autograd.Function):
+    """The CPU kernels as a differentiable function."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchor: Tensor,
+        table: RowTable,
+        words: np.ndarray,
+        offsets: np.ndarray,
+        weights: np.ndarray,
+        tape: Tape,
+    ) -> Tensor:
+        from ..kernels.bag import forward
+        from ..kernels.classifiers import group_by_label
+
+        unique, starts, positions = group_by_label(words[None].astype(np.int64), np.empty(len(table), dtype=np.int32))
+        rows, scaled = torch.from_numpy(unique), weights
+        owed = table.owed(rows)
+        if owed is not None:
+            scaled = np.empty_like(weights)
+            scaled[positions] = weights[positions] * np.repeat(owed.numpy(), np.diff(starts))
+        h_BD = np.empty((len(offsets) - 1, table.width), dtype=np.float32)
+        kernels.run(forward, len(h_BD), table.threads, offsets, words, scaled, table.values.numpy(), h_BD)
+        ctx.table, ctx.rows, ctx.tape = table, rows, tape
+        row_of = np.repeat(np.arange(len(h_BD)), np.diff(offsets))
+        ctx.arguments = (starts, positions, row_of, weights)
+        return torch.from_numpy(h_BD)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
+        from ..kernels.bag import backward
+
+        grad_UD = np.empty((len(ctx.rows), ctx.table.width), dtype=np.float32)
+        grad = grads[0].contiguous().numpy()
+        kernels.run(backward, len(ctx.rows), ctx.table.threads, *ctx.arguments, grad, grad_UD)
+        ctx.tape.push(ctx.table, ctx.rows, torch.from_numpy(grad_UD))
+        return None, None, None, None, None, None
 
 
 def take_rows(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

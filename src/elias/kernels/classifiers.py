@@ -13,8 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-# Sums may be reassociated and contracted (SIMD); NaN and infinity keep their meaning.
-FAST = {"reassoc", "contract", "nsz"}
+from .steps import FAST, rowwise_step
 
 
 @njit(cache=True, nogil=True)
@@ -85,39 +84,68 @@ def pair_loss(z, yhat, y, tiny, most):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def label_loss(  # type: ignore[no-untyped-def]
+    pairs, width, phi_BD, yhat, y, scale_B, tiny, most, weights, owed, bias, grad_yhat, grad, grad_phi
+):
+    """Loss, and gradient of the bias, of one label's pairs; its other gradients are written, grad_phi added to."""
+    dim, total, grad_bias = phi_BD.shape[1], 0.0, np.float32(0.0)
+    grad[:] = np.float32(0.0)
+    for position in pairs:
+        row = position // width
+        phi, out = phi_BD[row], grad_phi[row]
+        product = np.float32(0.0)
+        for d in range(dim):
+            product += weights[d] * phi[d]
+        z = np.float32(owed * product + bias)
+        term, by_z, by_yhat = pair_loss(np.float64(z), np.float64(yhat[position]), np.float64(y[position]), tiny, most)
+        total += scale_B[row] * term
+        grad_yhat[position] = scale_B[row] * by_yhat
+        g = np.float32(scale_B[row] * by_z)
+        g_owed = g * owed
+        for d in range(dim):
+            grad[d] += g * phi[d]
+        for d in range(dim):
+            out[d] += g_owed * weights[d]
+        grad_bias += g
+    return total, grad_bias
+
+
+@njit(cache=True, nogil=True)
 def loss_and_gradients(  # type: ignore[no-untyped-def]
     start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B, tiny, most,
-    weights_LD, owed_U, biases_U, grad_yhat, grad_UD, grad_bias_U,
+    weights_LD, owed_U, biases_U, grad_yhat, grad_bias_U, grad_UD,
 ):  # fmt: skip
     """This range's share of the loss and of the gradient of phi; gradients of yhat and of the classifiers in place.
 
     `scale_B` is what a term of the row counts for in the loss.
     """
-    n_rows, dim = phi_BD.shape
-    grad_phi = np.zeros((n_rows, dim), dtype=np.float32)
-    total = 0.0
+    grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
     for u in range(start, stop):
-        weights, grad = weights_LD[unique[u]], grad_UD[u]
-        grad[:] = np.float32(0.0)
-        owed, bias, grad_bias = owed_U[u], biases_U[u], np.float32(0.0)
-        for p in range(starts[u], starts[u + 1]):
-            position = positions[p]
-            row = position // width
-            phi, out = phi_BD[row], grad_phi[row]
-            product = np.float32(0.0)
-            for d in range(dim):
-                product += weights[d] * phi[d]
-            z = np.float32(owed * product + bias)
-            term, by_z, by_yhat = pair_loss(
-                np.float64(z), np.float64(yhat[position]), np.float64(y[position]), tiny, most
-            )
-            total += scale_B[row] * term
-            grad_yhat[position] = scale_B[row] * by_yhat
-            g = np.float32(scale_B[row] * by_z)
-            g_owed = g * owed
-            for d in range(dim):
-                grad[d] += g * phi[d]
-                out[d] += g_owed * weights[d]
-            grad_bias += g
-        grad_bias_U[u] = grad_bias
+        loss, grad_bias_U[u] = label_loss(
+            positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,
+            weights_LD[unique[u]], owed_U[u], biases_U[u], grad_yhat, grad_UD[u], grad_phi,
+        )  # fmt: skip
+        total += loss
+    return total, grad_phi
+
+
+@njit(cache=True, nogil=True)
+def loss_and_step(  # type: ignore[no-untyped-def]
+    start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B, tiny, most,
+    weights_LD, owed_U, biases_U, grad_yhat, grad_bias_U, second, steps, decayed, decay_sum, rate, beta2, epsilon,
+):  # fmt: skip
+    """`loss_and_gradients`, and the row-wise step of each classifier at once, while it is at hand.
+
+    A row belongs to one label and a label to one range, so nobody else reads a row that has stepped.
+    """
+    grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
+    grad = np.empty(phi_BD.shape[1], dtype=np.float32)
+    for u in range(start, stop):
+        weights = weights_LD[unique[u]]
+        loss, grad_bias_U[u] = label_loss(
+            positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,
+            weights, owed_U[u], biases_U[u], grad_yhat, grad, grad_phi,
+        )  # fmt: skip
+        total += loss
+        rowwise_step(unique[u], weights, grad, second, steps, decayed, decay_sum, rate, beta2, epsilon)
     return total, grad_phi

@@ -28,10 +28,10 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from .classifiers import FAST
 from .numbers import as_float
 from .paths import LOW32, key_of, select_largest
 from .prefetch import LINE, prefetch
+from .steps import FAST
 
 AHEAD = 8  # rows fetched before they are read
 SLACK = np.float32(1e-6)  # relative rounding of sigmoid and product, generously

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from numba import njit
 
-from .classifiers import FAST
+# Sums may be reassociated and contracted (SIMD); NaN and infinity keep their meaning.
+FAST = {"reassoc", "contract", "nsz"}
 
 # error_model="numpy": a division that may raise would keep the inner loops from being vectorised.
 
@@ -24,13 +25,20 @@ def adamw_rows(  # type: ignore[no-untyped-def]
     """AdamW of rows[start:stop], a first and a second moment for every value."""
     b1, b2, eps = np.float32(beta1), np.float32(beta2), np.float32(epsilon)
     rest1, rest2 = np.float32(1.0 - beta1), np.float32(1.0 - beta2)
+    # Neighbouring rows mostly have the same past: exp and powers are computed when it changes.
+    count, size, root = np.int32(-1), np.float32(0.0), np.float32(0.0)
+    had, keep = math.nan, np.float32(0.0)
     for i in range(start, stop):
         row = rows[i]
         steps[row] += 1
-        keep = np.float32(math.exp(decay_sum - decayed[row]))
+        if decayed[row] != had:
+            had = decayed[row]
+            keep = np.float32(math.exp(decay_sum - had))
         decayed[row] = decay_sum
-        size = np.float32(rate / (1.0 - beta1 ** steps[row]))
-        root = np.float32(1.0 / math.sqrt(1.0 - beta2 ** steps[row]))
+        if steps[row] != count:
+            count = steps[row]
+            size = np.float32(rate / (1.0 - beta1**count))
+            root = np.float32(1.0 / math.sqrt(1.0 - beta2**count))
         value, m, v, gradient = values[row], first[row], second[row], gradients[i]
         for d in range(values.shape[1]):
             g = gradient[d]
@@ -41,22 +49,38 @@ def adamw_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def rowwise_step(row, value, gradient, second, steps, decayed, decay_sum, rate, beta2, epsilon):  # type: ignore[no-untyped-def]
+    """One row with one second moment and no first moment; `value` is that row."""
+    dim = value.size
+    steps[row] += 1
+    keep = np.float32(math.exp(decay_sum - decayed[row]))
+    decayed[row] = decay_sum
+    square = np.float32(0.0)
+    for d in range(dim):
+        square += gradient[d] * gradient[d]
+    second[row] = beta2 * second[row] + (1.0 - beta2) * square / dim
+    root = math.sqrt(second[row] / (1.0 - beta2 ** steps[row]))
+    size = np.float32(rate / (root + epsilon))
+    for d in range(dim):
+        value[d] = keep * value[d] - size * gradient[d]
+
+
+@njit(cache=True, nogil=True)
 def rowwise_rows(  # type: ignore[no-untyped-def]
     start, stop, rows, gradients, values, second, steps, decayed, decay_sum, rate, beta2, epsilon
 ):
-    """Rows[start:stop] with one second moment a row and no first moment."""
-    dim = values.shape[1]
+    """`rowwise_step` of rows[start:stop]."""
     for i in range(start, stop):
         row = rows[i]
-        steps[row] += 1
-        keep = np.float32(math.exp(decay_sum - decayed[row]))
-        decayed[row] = decay_sum
-        value, gradient = values[row], gradients[i]
-        square = np.float32(0.0)
-        for d in range(dim):
-            square += gradient[d] * gradient[d]
-        second[row] = beta2 * second[row] + (1.0 - beta2) * square / dim
-        root = math.sqrt(second[row] / (1.0 - beta2 ** steps[row]))
-        size = np.float32(rate / (root + epsilon))
-        for d in range(dim):
-            value[d] = keep * value[d] - size * gradient[d]
+        rowwise_step(row, values[row], gradients[i], second, steps, decayed, decay_sum, rate, beta2, epsilon)
+
+
+@njit(cache=True, nogil=True)
+def owed_rows(start, stop, rows, decayed, decay_sum, out):  # type: ignore[no-untyped-def]
+    """The factor of decay that rows[start:stop] still lack."""
+    had, owed = math.nan, np.float32(0.0)
+    for i in range(start, stop):
+        if decayed[rows[i]] != had:
+            had = decayed[rows[i]]
+            owed = np.float32(math.exp(decay_sum - had))
+        out[i] = owed
