@@ -175,9 +175,9 @@ def test_grouping_needs_no_clean_scratch() -> None:
     labels = np.array([[5, 2, -1], [2, 0, 5]])
     for scratch in (np.zeros(6, np.int32), np.full(6, -7, np.int32), np.arange(6, dtype=np.int32)):
         unique, starts, positions = group_by_label(labels, scratch)
-        assert unique.tolist() == [0, 2, 5]
-        assert starts.tolist() == [0, 1, 3, 5]
-        assert positions.tolist() == [4, 1, 3, 0, 5]
+        assert unique.tolist() == [5, 2, 0]
+        assert starts.tolist() == [0, 2, 4, 5]
+        assert positions.tolist() == [0, 5, 1, 3, 4]
 
 
 def test_kernels_run_in_range_order_from_many_threads_at_once() -> None:

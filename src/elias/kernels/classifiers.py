@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from .prefetch import fetch
 from .steps import FAST, rowwise_step
 
 
@@ -21,8 +22,8 @@ def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
     """Group flat positions of a shortlist by label; -1 pads are left out.
 
     `place_of` is scratch of size L with any content: a place is believed only if that group has this label, so
-    nothing here takes time in proportion to L. Returns the labels in rising order (neighbouring rows of a table
-    are read one after another), their ranges, and the flat positions.
+    nothing here takes time in proportion to L. Returns the labels in the order of their first place, so that labels of
+    one row, and of the rows that resemble it, are neighbours; their ranges; and the flat positions.
     """
     flat = labels_BS.ravel()
     unique = np.empty(min(flat.size, place_of.size), dtype=np.int64)
@@ -33,9 +34,7 @@ def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
             if not (0 <= place < n_unique and unique[place] == flat[i]):
                 unique[n_unique], place_of[flat[i]] = flat[i], n_unique
                 n_unique += 1
-    unique = np.sort(unique[:n_unique])
-    for place in range(n_unique):
-        place_of[unique[place]] = place
+    unique = unique[:n_unique]
     starts = np.zeros(n_unique + 1, dtype=np.int64)
     for i in range(flat.size):
         if flat[i] >= 0:
@@ -139,8 +138,11 @@ def loss_and_step(  # type: ignore[no-untyped-def]
     A row belongs to one label and a label to one range, so nobody else reads a row that has stepped.
     """
     grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    grad = np.empty(phi_BD.shape[1], dtype=np.float32)
+    dim, flat = phi_BD.shape[1], weights_LD.reshape(-1)
+    grad = np.empty(dim, dtype=np.float32)
     for u in range(start, stop):
+        if u + 2 < stop:
+            fetch(flat, unique[u + 2], dim)
         weights = weights_LD[unique[u]]
         loss, grad_bias_U[u] = label_loss(
             positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,

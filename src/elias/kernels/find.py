@@ -30,7 +30,7 @@ from numba.extending import register_jitable
 
 from .numbers import as_float
 from .paths import LOW32, key_of, select_largest
-from .prefetch import LINE, prefetch
+from .prefetch import fetch
 from .steps import FAST
 
 AHEAD = 8  # rows fetched before they are read
@@ -213,13 +213,6 @@ def dot(row, phi):  # type: ignore[no-untyped-def]
     for d in range(phi.size):
         total += as_float(row[d]) * phi[d]
     return total
-
-
-@register_jitable
-def fetch(flat, row, dim):  # type: ignore[no-untyped-def]
-    """Prefetch one row of a flat table."""
-    for start in range(row * dim, (row + 1) * dim, LINE // flat.itemsize):
-        prefetch(flat, start)  # type: ignore[call-arg]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

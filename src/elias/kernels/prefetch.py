@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 LINE = 64  # bytes the processor fetches at a time
 
@@ -26,3 +26,10 @@ def prefetch(typing_context: Any, array: Any, position: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+@register_jitable
+def fetch(flat, row, dim):  # type: ignore[no-untyped-def]
+    """Prefetch one row of a flat table."""
+    for start in range(row * dim, (row + 1) * dim, LINE // flat.itemsize):
+        prefetch(flat, start)  # type: ignore[call-arg]
