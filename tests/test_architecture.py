@@ -25,7 +25,18 @@ PACKAGE = SOURCE / "elias"
 # From bottom to top. A module imports from its own layer or from lower ones.
 LAYERS = [
     ["errors", "version", "config", "persistence", "predictions", "randomness", "progress", "runs"],
-    ["dataset", "words", "features", "clustering", "metrics", "split", "sizes", "estimate", "label_file"],
+    [
+        "dataset",
+        "words",
+        "features",
+        "clustering",
+        "metrics",
+        "split",
+        "sizes",
+        "estimate",
+        "label_file",
+        "label_texts",
+    ],
     [
         *[
             "devices",

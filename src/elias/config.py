@@ -40,10 +40,11 @@ class SplitSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """tf-idf."""
+    """Texts: tf-idf, and label texts."""
 
     min_df: int | None = setting(None, "texts a word must occur in", low=1)
     max_words: int = setting(500_000, "size of the vocabulary at most", low=1)
+    label_texts: bool = setting(True, "train on the texts of labels too, where labels have texts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,9 @@ class StageSettings:
         None, "passes over the training rows; 0: stage 1 keeps its start, stage 2 is left out", low=0
     )
     batch_size: int | None = setting(None, "rows a step", low=1)
+    label_text_share: float = setting(
+        0.5, "share of the label texts that an epoch trains on, in turn", low=0.0, high=1.0
+    )
     rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
     rate_transformer: float = setting(
         1e-4, "learning rate of a transformer that is fine-tuned", letter="lr phi", low=0.0
@@ -136,7 +140,7 @@ class Settings:
     clustering: ClusteringSettings = ClusteringSettings()
     encoder: EncoderSettings = EncoderSettings()
     index: IndexSettings = IndexSettings()
-    stage1: StageSettings = StageSettings(shortlist_loss_weight=0.01)
+    stage1: StageSettings = StageSettings()
     stage2: StageSettings = StageSettings(classifiers="carried")
     run: RunSettings = RunSettings()
 
@@ -201,7 +205,9 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
     kappa = settings.index.kappa or math.ceil(10 * per_cluster)
-    held_out = min(4000, size.rows // 20) if settings.split.validation_rows is None else settings.split.validation_rows
+    held_out = settings.split.validation_rows
+    if held_out is None:
+        held_out = min(4000, max(size.rows // 50, min(500, size.rows // 10)))  # enough to tell checkpoints apart
     batch = max(16, min(256, size.rows // 50))
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(

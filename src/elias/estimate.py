@@ -56,9 +56,10 @@ def text_bytes(data: Dataset) -> int:
 
 
 def estimate(
-    settings: Settings, size: DataSize, *, n_labels: int, n_words: int, words_per_text: float, text_bytes: int = 0
-) -> Estimate:
-    """`settings` must be resolved."""
+    settings: Settings, size: DataSize, *, n_labels: int, n_words: int, words_per_text: float, text_bytes: int = 0,
+    label_texts: int = 0,
+) -> Estimate:  # fmt: skip
+    """`settings` must be resolved; `label_texts` is the number of training rows made of them."""
     dim, clusters = settings.encoder.dim, known(settings.clustering.clusters)
     copies = 2 if settings.stage2.average_from >= 1 else 3  # values, gradients of a step, running mean
     copies += 2 if settings.stage2.optimiser == "adamw" else 0
@@ -67,17 +68,19 @@ def estimate(
         "label classifiers": n_labels * dim * FLOAT * copies,
         "word embeddings": n_words * dim * FLOAT * copies,
         "edges": edges * FLOAT * 6,
-        "texts as arrays": int(size.rows * words_per_text * 8),
+        "texts as arrays": int((size.rows + label_texts) * words_per_text * 8),
         "texts": text_bytes,
         "python, torch, numba": BASE,
     }
-    seconds = sum(_stage_seconds(settings, stage, size, n_labels, words_per_text, stage is settings.stage2)
-                  for stage in (settings.stage1, settings.stage2))  # fmt: skip
+    seconds = 0.0
+    for stage in (settings.stage1, settings.stage2):
+        rows = size.rows + stage.label_text_share * label_texts
+        seconds += _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
     return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim)
 
 
 def _stage_seconds(
-    settings: Settings, stage: StageSettings, size: DataSize, n_labels: int, words: float, learned: bool
+    settings: Settings, stage: StageSettings, rows: float, n_labels: int, words: float, learned: bool
 ) -> float:
     dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
@@ -86,4 +89,4 @@ def _stage_seconds(
     touched = min(n_labels, shortlist * batch * 0.2) + min(words * batch, words * 60 + batch * words * 0.3)
     products = 3 * dim * (shortlist + words + known(settings.clustering.clusters))
     per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * products
-    return known(stage.epochs) * size.rows * (per_row + PER_UPDATE * touched * dim / batch)
+    return known(stage.epochs) * rows * (per_row + PER_UPDATE * touched * dim / batch)

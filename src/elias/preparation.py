@@ -21,6 +21,7 @@ from .encoders.bag import BagEncoder, svd_embeddings
 from .encoders.dense import DenseEncoder
 from .errors import DataError, SettingsError
 from .features import TfIdf, open_csr, write_csr
+from .label_texts import with_label_texts
 from .persistence import read_tensors, write_tensors
 from .progress import Progress
 from .split import reserve
@@ -44,7 +45,7 @@ def write_preparation(data: Dataset, settings: Settings, folder: Path, progress:
         raise DataError(f"{data.name}: no training row has a label, so there is nothing to learn")
     parts = reserve_rows(data, settings)
     write_tensors(folder / "split.safetensors", parts)
-    train = data.train.take(parts["train"])
+    train = _train(data, parts, settings)
     if train.labels.nnz == 0:
         raise DataError(
             f"{data.name}: no labelled row is left to train on after {len(parts['validation'])} validation and "
@@ -76,11 +77,11 @@ def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: 
     encoder.to(pick_device(settings.run.device))
     vectorizer = TfIdf.load(folder) if (folder / "vectorizer.json").exists() else None
     out: dict[str, TrainingRows] = {}
-    for name, rows in (("train", data.train.take(parts["train"])), ("validation", _validation(data, parts))):
+    for name, rows in (("train", _train(data, parts, settings)), ("validation", _validation(data, parts))):
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
         with torch_threads(known(settings.run.threads)):
             prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(progress))
-        out[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights)
+        out[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights, rows.kinds)
         if name == "train":
             bow = inputs.bow if inputs.bow is not None else inputs.vectors
     assert bow is not None
@@ -125,6 +126,12 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
             np.unique(np.linspace(0, n - 1, min(n, wanted)).astype(np.int64)) if wanted else np.empty(0, np.int64)
         )
     return {"train": split.train, "validation": validation, "calibration": split.calibration}
+
+
+def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> Rows:
+    """The rows to learn from, label texts last."""
+    rows = data.train.take(parts["train"])
+    return with_label_texts(rows, data.labels) if settings.features.label_texts else rows
 
 
 def _validation(data: Dataset, parts: dict[str, np.ndarray]) -> Rows:

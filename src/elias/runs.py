@@ -107,6 +107,7 @@ class Run:
                 os.replace(part, folder)
         for file in scratch:
             remove(folder / file)
+            remove(folder / f"{file}.part")  # of a run that was killed while it wrote
         return folder
 
     def _build(self, name: str, part: Path, build: Callable[[Path], None]) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .config import StageSettings, known
+from .dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from .encoders.protocol import Learning
 from .finder import Finder
 from .metrics import evaluate
@@ -40,9 +41,15 @@ class TrainingRows:
     labels: sp.csr_matrix
     excluded: sp.csr_matrix
     weights: np.ndarray
+    kinds: np.ndarray | None = None  # KIND_TEXT or KIND_LABEL_TEXT; None: texts alone
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
+
+    def of_kind(self, kind: int) -> np.ndarray:
+        """The rows that are texts, or label texts."""
+        kinds = np.full(len(self), KIND_TEXT, dtype=np.uint8) if self.kinds is None else self.kinds
+        return np.flatnonzero(kinds == kind)
 
     def batch(self, rows: np.ndarray) -> Batch:
         positives, positive_weights = ragged(self.labels, rows)
@@ -155,7 +162,10 @@ class Trainer:
         self.stage, self.seed = stage, seed
         self.keep_best, self.after_step, self.after_epoch = keep_best, after_step, after_epoch
         self.epochs, self.batch_size = known(settings.epochs), known(settings.batch_size)
-        self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1])
+        self.texts, self.label_texts = train.of_kind(KIND_TEXT), train.of_kind(KIND_LABEL_TEXT)
+        self.label_texts = self.label_texts[permutation(len(self.label_texts), seed, stage, 0, "label texts")]
+        self.label_texts_an_epoch = round(settings.label_text_share * len(self.label_texts))
+        self.label_counts = np.bincount(train.labels[self.texts].indices, minlength=train.labels.shape[1])
         self.optimiser = Optimiser(network, settings)
         self.mean = RunningMean()
         self.at = Position()
@@ -163,7 +173,7 @@ class Trainer:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.train) // self.batch_size)
+        return -(-(len(self.texts) + self.label_texts_an_epoch) // self.batch_size)
 
     @property
     def total_steps(self) -> int:
@@ -183,7 +193,7 @@ class Trainer:
             self._close_epoch()
 
     def _epoch(self) -> None:
-        order = permutation(len(self.train), self.seed, self.stage, self.at.epoch, "order")
+        order = self._rows_of_epoch()
         if self.parents is None:
             self.parents = self.network.learned_index().parents()
         noise = Noise.of(self.seed, self.stage, self.at.epoch)
@@ -198,6 +208,13 @@ class Trainer:
                 self.mean.add(self.network)
             self.at.seconds += time.perf_counter() - started
             self.after_step(self)
+
+    def _rows_of_epoch(self) -> np.ndarray:
+        """Every text and a share of the label texts, which take turns; shuffled."""
+        first = self.at.epoch * self.label_texts_an_epoch
+        turn = np.arange(first, first + self.label_texts_an_epoch) % max(1, len(self.label_texts))
+        rows = np.concatenate([self.texts, self.label_texts[turn]])
+        return np.asarray(rows[permutation(len(rows), self.seed, self.stage, self.at.epoch, "order")])
 
     def _step(self, rows: np.ndarray, parents: np.ndarray, noise: Noise) -> float:
         number = self.at.epoch * self.steps_per_epoch + self.at.step
@@ -240,7 +257,7 @@ class Trainer:
             self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
         truth, counts = self.validation.labels, self.label_counts
-        values = evaluate(found.labels, truth, label_counts=counts, n_train=len(self.train)).values
+        values = evaluate(found.labels, truth, label_counts=counts, n_train=len(self.texts)).values
         if values[CHOICE] > self.at.best:
             self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
             self.keep_best(self.network)

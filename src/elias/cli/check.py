@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from ..config import Settings, resolve
     from ..dataset import check, collect_defects, format_report, load_dataset
     from ..estimate import estimate, input_size, text_bytes
+    from ..label_texts import count_label_texts
     from ..sizes import size_of
 
     settings = Settings().updated(changes(args))
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         n_words=n_words,
         words_per_text=words_per_text,
         text_bytes=text_bytes(data),
+        label_texts=count_label_texts(data.train, data.labels) if resolved.features.label_texts else 0,
     )
     if args.json:
         needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}

@@ -1,0 +1,58 @@
+"""Label texts as training rows: the text of a label is one more text that has this label.
+
+Rows of this kind carry KIND_LABEL_TEXT: they never count in N, n_l or propensities, are never held out, and have no
+id, so nothing of theirs is masked. Only labels with a training row of their own get one: a label without any would
+otherwise be learned from a name alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from .dataset import LabelSet, Rows
+from .dataset.rows import KIND_LABEL_TEXT, TextColumn
+
+
+def with_label_texts(rows: Rows, labels: LabelSet) -> Rows:
+    """`rows`, then a row for every label that has a text and a row among them. Vectors stay as they are."""
+    if rows.texts is None or not labels.has_texts:
+        return rows
+    used = np.flatnonzero(np.bincount(rows.labels.indices, minlength=len(labels)))
+    numbers = np.array([number for number in used.tolist() if labels.texts[number]], dtype=np.int64)
+    count = len(numbers)
+    own = (np.ones(count, dtype=np.float32), numbers, np.arange(count + 1))
+    pairs = sp.csr_matrix(own, shape=(count, len(labels)))
+    nothing = sp.csr_matrix((count, len(labels)), dtype=rows.excluded.dtype)
+    return replace(
+        rows,
+        texts=TextColumn(_chain(rows, labels, numbers)),
+        labels=_below(rows.labels, pairs),
+        excluded=_below(rows.excluded, nothing),
+        ids=None,
+        groups=None,
+        weights=np.concatenate([rows.weights, np.ones(count, dtype=np.float32)]),
+        kinds=np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)]),
+    )
+
+
+def count_label_texts(rows: Rows, labels: LabelSet) -> int:
+    """How many rows `with_label_texts` would add."""
+    if rows.texts is None or not labels.has_texts:
+        return 0
+    used = np.flatnonzero(np.bincount(rows.labels.indices, minlength=len(labels)))
+    return sum(1 for number in used.tolist() if labels.texts[number])
+
+
+def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray) -> Iterator[str]:
+    yield from rows.texts or ()
+    for number in numbers.tolist():
+        yield f"{labels.texts[number]} {labels.alternatives[number]}".strip()
+
+
+def _below(upper: sp.csr_matrix, lower: sp.csr_matrix) -> sp.csr_matrix:
+    stacked: sp.csr_matrix = sp.csr_matrix(sp.vstack([upper, lower], format="csr"), dtype=upper.dtype)
+    return stacked
