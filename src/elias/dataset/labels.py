@@ -16,9 +16,9 @@ class LabelSet:
     def __init__(
         self, ids: Sequence[str], texts: Sequence[str] | None = None, alternatives: Sequence[str] | None = None
     ) -> None:
-        self.ids: list[str] = list(ids)
-        self.texts: list[str] = list(texts) if texts is not None else [""] * len(self.ids)
-        self.alternatives: list[str] = list(alternatives) if alternatives is not None else [""] * len(self.ids)
+        self.ids: Sequence[str] = ids
+        self.texts: Sequence[str] = texts if texts is not None else [""] * len(ids)
+        self.alternatives: Sequence[str] = alternatives if alternatives is not None else [""] * len(ids)
         assert len(self.texts) == len(self.alternatives) == len(self.ids)
 
     def __len__(self) -> int:
@@ -31,6 +31,6 @@ class LabelSet:
     def number_of(self) -> dict[str, int]:
         return {label_id: number for number, label_id in enumerate(self.ids)}
 
-    @property
+    @cached_property
     def has_texts(self) -> bool:
         return any(self.texts)
