@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import SettingsError, did_you_mean
 
+MOST_VALIDATION = 4000  # rows
 ENCODERS = ("auto", "bag", "transformer", "vectors")
 
 
@@ -195,6 +196,7 @@ class DataSize:
     labels: int  # with at least one training row
     pairs: int
     has_texts: bool = True
+    own_validation: int = 0  # rows of a validation file
 
 
 def resolve(settings: Settings, size: DataSize) -> Settings:
@@ -206,8 +208,9 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     per_cluster = max(1.0, size.labels / clusters)
     kappa = settings.index.kappa or math.ceil(10 * per_cluster)
     held_out = settings.split.validation_rows
-    if held_out is None:
-        held_out = min(4000, max(size.rows // 50, min(500, size.rows // 10)))  # enough to tell checkpoints apart
+    if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
+        held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
+        held_out = min(MOST_VALIDATION, held_out)
     batch = max(16, min(256, size.rows // 50))
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(

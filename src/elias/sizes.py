@@ -17,6 +17,7 @@ def size_of(data: Dataset) -> DataSize:
         labels=int(np.count_nonzero(np.bincount(labels.indices, minlength=labels.shape[1]))),
         pairs=int(labels.nnz),
         has_texts=data.train.texts is not None,
+        own_validation=0 if data.validation is None else len(data.validation),
     )
 
 

@@ -1,0 +1,134 @@
+"""One training step, kernels against the torch path, on the same network and batch in one run.
+
+    python benchmarks/train_step.py [--labels 131072] [--clusters 2048] [--shortlist 2000] [--batch 64] [--json]
+
+A step is equations (1) to (8), backward, and the optimiser (row-wise, and AdamW on edges and biases) on touched rows.
+The encoder is left out: phi is given, and its gradient is computed. Both paths start from the same weights and make
+the same step; `loss` shows it. The torch path runs with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from generator import fitted_network, read_parameters
+from timing import machine, peak_bytes, report
+
+from elias import classifiers, paths, search
+from elias.config import StageSettings
+from elias.devices import torch_threads
+from elias.encoders.protocol import Learning
+from elias.model import Batch, Network, SearchSettings
+from elias.noise import Noise
+from elias.search import Ragged
+from elias.tables import RowTable, Tape, adamw_torch, rowwise_torch
+from elias.training import Optimiser
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(1)
+    rows = [measure("kernels", args), measure("torch", args)]
+    for row in rows:
+        row["x torch"] = rows[1]["step ms"] / row["step ms"]
+    about = {**vars(args), **machine(), "peak GB": round(peak_bytes() / 1e9, 2)}
+    about.pop("json")
+    report(", ".join(f"{key} {value}" for key, value in about.items()), rows, as_json=args.json, **about)
+
+
+def measure(path: str, args: argparse.Namespace) -> dict[str, Any]:
+    settings = SearchSettings(beam_size=args.beam, shortlist_size=args.shortlist)
+    network, phi = fitted_network(
+        read_parameters(), labels=args.labels, clusters=args.clusters, kappa=args.kappa, dim=args.dim,
+        texts=args.batch * (args.steps + 2), settings=settings, threads=args.threads,
+    )  # fmt: skip
+    optimiser = Optimiser(network, StageSettings(epochs=1, batch_size=args.batch))
+    parents = network.learned_index().parents()
+    batches = [random_batch(network, args.batch, i) for i in range(args.steps + 2)]
+    taken, losses = [], []
+    with plain_torch() if path == "torch" else torch_threads(1), torch_threads(args.threads if path == "torch" else 1):
+        for number, batch in enumerate(batches):
+            given = torch.from_numpy(phi[batch.rows]).requires_grad_()
+            started = time.perf_counter()
+            losses.append(step(network, optimiser, given, batch, parents, number, at_once=path == "kernels"))
+            taken.append(time.perf_counter() - started)
+    return {"path": path, "step ms": float(np.median(taken[2:])) * 1000, "loss": losses[-1]}
+
+
+def step(
+    network: Network, optimiser: Optimiser, phi: torch.Tensor, batch: Batch, parents: np.ndarray, number: int,
+    *, at_once: bool,
+) -> float:  # fmt: skip
+    tape = Tape(rates=optimiser.rates_at_once(1.0) if at_once else {})
+    learning = Learning(tape, Noise(1), torch.from_numpy(batch.rows))
+    with patch.object(network.encoder, "encode", lambda prepared, rows, learning: phi):
+        loss = network.loss(None, batch, parents, learning, 0.05)
+    loss.backward()
+    optimiser.step(tape, 1.0, number, last=False)
+    return float(loss.detach())
+
+
+def random_batch(network: Network, size: int, number: int) -> Batch:
+    """Rows with 2 to 8 positives each."""
+    rng = np.random.default_rng(number)
+    lengths = rng.integers(2, 9, size)
+    rows = [np.sort(rng.choice(network.index.n_labels, length, replace=False)) for length in lengths]
+    positives = Ragged(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.concatenate(rows).astype(np.int32)
+    )
+    weights = np.ones(len(positives.labels), dtype=np.float32)
+    return Batch(np.arange(size) + number * size, positives, weights, Ragged.empty(size), np.ones(size, np.float32))
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Every kernel replaced by its torch twin."""
+
+    def shortlist(*arrays: Any, threads: int, excluded: Ragged, positives: Ragged, size: int, n_labels: int) -> Any:
+        given = [array.detach() if torch.is_tensor(array) else array for array in arrays]
+        return paths.shortlist_torch(*given, size, n_labels, positives, excluded)
+
+    def top_k(scores: torch.Tensor, k: int, *, threads: int) -> torch.Tensor:
+        return search.top_k_torch(scores, k, torch.arange(scores.shape[1])[None])
+
+    def edge_scores(logits: torch.Tensor, indptr: np.ndarray, beta: float, *, threads: int) -> torch.Tensor:
+        return search.edge_scores_torch(logits, indptr, beta)
+
+    def apply(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
+        table.begin_step(rate)
+        twin = adamw_torch if table.optimiser.kind == "adamw" else rowwise_torch
+        with torch.no_grad():
+            twin(table.values, table.state, table.decay_sum, rows, gradients, rate, table.optimiser)
+
+    with (
+        patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),
+        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_torch),
+        patch.object(RowTable, "apply", apply),
+    ):  # fmt: skip
+        yield
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--labels", type=int, default=131_072)
+    parser.add_argument("--clusters", type=int, default=2048)
+    parser.add_argument("--kappa", type=int, default=1000)
+    parser.add_argument("--dim", type=int, default=384)
+    parser.add_argument("--beam", type=int, default=20)
+    parser.add_argument("--shortlist", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
