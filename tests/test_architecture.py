@@ -36,6 +36,7 @@ LAYERS = [
         "estimate",
         "label_file",
         "label_texts",
+        "memory",
     ],
     [
         *[

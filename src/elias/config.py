@@ -129,6 +129,7 @@ class RunSettings:
     seed: int = setting(0, "seed of clustering, initialisation, order and noise", low=0)
     device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
     threads: int | None = setting(None, "CPU threads; default: the cores of this machine", low=1)
+    check_memory: bool = setting(True, "refuse a fit that needs more memory than there is")
     checkpoint_seconds: float = setting(45.0, "seconds of training between two checkpoints", low=0.0)
 
 

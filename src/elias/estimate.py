@@ -14,6 +14,7 @@ import numpy as np
 from .config import DataSize, Settings, StageSettings, known
 from .dataset import Dataset
 from .features import TfIdf
+from .label_texts import count_label_texts
 
 FLOAT = 4
 BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.4 GiB) and eurlex57k (1.9 GiB)
@@ -90,3 +91,17 @@ def _stage_seconds(
     products = 3 * dim * (shortlist + words + known(settings.clustering.clusters))
     per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * products
     return known(stage.epochs) * rows * (per_row + PER_UPDATE * touched * dim / batch)
+
+
+def estimate_fit(data: Dataset, settings: Settings, size: DataSize) -> Estimate:
+    """What a fit of a dataset with resolved settings needs."""
+    n_words, words_per_text = input_size(data, settings)
+    return estimate(
+        settings,
+        size,
+        n_labels=len(data.labels),
+        n_words=n_words,
+        words_per_text=words_per_text,
+        text_bytes=text_bytes(data),
+        label_texts=count_label_texts(data.train, data.labels) if settings.features.label_texts else 0,
+    )

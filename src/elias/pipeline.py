@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import kernels
 from .adjacency import learnable_index, matching
 from .clustering import balanced_clusters
 from .config import Settings, StageSettings, known, resolve
@@ -22,9 +23,11 @@ from .dataset import Dataset
 from .devices import pick_device, pick_threads
 from .encoders import load_encoder
 from .errors import InputError, RunError
+from .estimate import estimate_fit
 from .features import label_centroids, psi
 from .finder import Finder
 from .index import LabelIndex
+from .memory import available_bytes, refuse_if_too_large
 from .model import Network
 from .network_files import load_index, load_network, save_index
 from .persistence import (
@@ -107,9 +110,13 @@ def _fit(data: Dataset, given: Settings, run: Run, progress: Progress, force: bo
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     resolved = resolve(given.updated(machine), size_of(data))
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
+    if settings.run.check_memory:
+        refuse_if_too_large(estimate_fit(data, settings, size_of(data)), available_bytes())
     pick_threads(settings.run.threads)
     device = pick_device(settings.run.device)
     progress.say(describe(settings, data))
+    if kernels.are_new():
+        progress.say("  compiling the kernels, once for this installation: about a minute in all")
     return _Steps(data, settings, run, progress, device).model(), settings
 
 

@@ -27,7 +27,7 @@ from .progress import Progress, duration
 
 FORMAT = 1
 LOG = "log.jsonl"
-MAY_CHANGE = "run.checkpoint_seconds"
+MAY_CHANGE = ("run.checkpoint_seconds", "run.check_memory")
 
 
 def hash_of(*parts: Any) -> str:
@@ -56,8 +56,9 @@ class Run:
     def freeze(self, given: Settings, resolved: Settings, data: str, *, restart: bool = False) -> Settings:
         """The settings of this run: those of its first start, unless `restart` allows new ones.
 
-        Only the checkpoint interval may differ from call to call: it decides no bit of the model. While no step is
-        done, nothing depends on the settings yet: a first call that failed (a mistyped model name) can be put right.
+        Only the checkpoint interval and the look at memory may differ from call to call: they decide no bit of the
+        model. While no step is done, nothing depends on the settings yet: a first call that failed (a mistyped model
+        name) can be put right.
         """
         path = self.folder / "settings.json"
         frozen = self._frozen(path) if path.exists() and not restart else None
@@ -70,7 +71,8 @@ class Run:
                 )
             if frozen["data"] != data:
                 raise RunError(f"{self.folder} was started with other data; choose another -o, or pass --force")
-            resolved = frozen["resolved"].updated({MAY_CHANGE: given.run.checkpoint_seconds})
+            now = (given.run.checkpoint_seconds, given.run.check_memory)
+            resolved = frozen["resolved"].updated(dict(zip(MAY_CHANGE, now, strict=True)))
         else:
             content = {"format": FORMAT, "given": given.as_dict(), "resolved": resolved.as_dict(), "data": data}
             write_json(path, content)

@@ -27,8 +27,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..config import Settings, resolve
     from ..dataset import check, collect_defects, format_report, load_dataset
-    from ..estimate import estimate, input_size, text_bytes
-    from ..label_texts import count_label_texts
+    from ..estimate import estimate_fit
     from ..sizes import size_of
 
     settings = Settings().updated(changes(args))
@@ -44,16 +43,7 @@ def run(args: argparse.Namespace) -> int:
     report = check(data)
     size = size_of(data)
     resolved = resolve(settings, size)
-    n_words, words_per_text = input_size(data, resolved)
-    guess = estimate(
-        resolved,
-        size,
-        n_labels=len(data.labels),
-        n_words=n_words,
-        words_per_text=words_per_text,
-        text_bytes=text_bytes(data),
-        label_texts=count_label_texts(data.train, data.labels) if resolved.features.label_texts else 0,
-    )
+    guess = estimate_fit(data, resolved, size)
     if args.json:
         needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}
         print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))

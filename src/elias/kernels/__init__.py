@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -42,3 +43,11 @@ def _pool(threads: int) -> ThreadPoolExecutor:
         if owner not in _pools:
             _pools[owner] = ThreadPoolExecutor(threads, thread_name_prefix="elias-kernel")
         return _pools[owner]
+
+
+def are_new() -> bool:
+    """Nothing has been compiled here yet, so that the first calls will take a while."""
+    from .find import find_rows
+
+    cache = getattr(find_rows, "_cache", None)  # numba's own; without it we cannot tell
+    return cache is not None and not any(Path(cache.cache_path).glob("find.find_rows-*.nbi"))
