@@ -212,13 +212,14 @@ def test_the_bound_of_the_codes_holds(seed: int) -> None:
     weights[rng.random(weights.shape) < rng.choice([0.0, 0.5, 1.0])] = 0.0
     made = classifiers_with_codes(RowTable(torch.from_numpy(weights)), RowTable(torch.zeros(rows, 1)), threads=2)
     phi = rng.normal(size=dim).astype(np.float32)
-    approximate = made.scales * (made.codes.astype(np.float32) @ phi)
+    scales, _, errors, _ = made.facts.T
+    approximate = scales * (made.codes.astype(np.float32) @ phi)
     exact = weights.astype(np.float64) @ phi.astype(np.float64)
-    assert (np.abs(approximate - exact) <= made.errors * np.linalg.norm(phi)).all()
-    worst = (weights - made.scales[:, None] * made.codes).astype(np.float32)  # a phi along the rest meets the bound
+    assert (np.abs(approximate - exact) <= errors * np.linalg.norm(phi)).all()
+    worst = (weights - scales[:, None] * made.codes).astype(np.float32)  # a phi along the rest meets the bound
     for row in range(rows):
         off = abs(float(worst[row].astype(np.float64) @ worst[row]))
-        assert off <= made.errors[row] * np.linalg.norm(worst[row].astype(np.float64)) * (1 + 1e-6) + 1e-300
+        assert off <= errors[row] * np.linalg.norm(worst[row].astype(np.float64)) * (1 + 1e-6) + 1e-300
 
 
 def test_edges_are_sorted_within_their_cluster() -> None:

@@ -181,7 +181,7 @@ def test_a_search_file_of_other_weights_is_refused(copy: Path) -> None:
         {"codes": -arrays["codes"]},
         {"edge_labels": arrays["edge_labels"][::-1].copy()},
         {"edge_scores": arrays["edge_scores"] * np.float32(0.5)},
-        {"errors": arrays["errors"][:-1]},
+        {"facts": arrays["facts"][:-1]},
     ):
         write_tensors(copy / "search.safetensors", {**arrays, **change}, about)
         assert "delete it" in refused(copy, "search.safetensors")

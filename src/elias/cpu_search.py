@@ -93,11 +93,17 @@ def classifiers_with_codes(weights: RowTable | StoredRows, biases: RowTable, *, 
     biases_L, errors = biases.values.numpy().reshape(-1), np.empty(n_labels, dtype=np.float32)
     if isinstance(weights, StoredRows) and weights.scales is not None:
         kernels.run(code_errors, n_labels, threads, weights.rows, weights.scales, errors)
-        return Classifiers(weights.rows, weights.scales, biases_L, weights.rows, weights.scales, errors)
+        facts = facts_of(weights.scales, biases_L, errors)
+        return Classifiers(weights.rows, weights.scales, biases_L, weights.rows, facts)
     rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
     codes = np.empty(rows.shape, dtype=np.int8)
     kernels.run(encode_rows, n_labels, threads, rows, codes, scales, errors)
-    return Classifiers(rows, NO_SCALES, biases_L, codes, scales, errors)
+    return Classifiers(rows, NO_SCALES, biases_L, codes, facts_of(scales, biases_L, errors))
+
+
+def facts_of(scales: np.ndarray, biases: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """What the first look needs of a label beside its codes, in one place."""
+    return np.ascontiguousarray(np.stack([scales, biases, errors, np.zeros_like(scales)], axis=1), dtype=np.float32)
 
 
 def _scratch(n_labels: int, room: int) -> Scratch:

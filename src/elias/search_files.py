@@ -4,8 +4,9 @@ Everything in it follows from index.safetensors and classifiers.safetensors. It 
 makes the tables when it is first asked. It is checked against the other files on a few rows and clusters, so that a
 file of another model is refused.
 
-    codes [L, D] int8, scales [L], errors [L]    the first look at classifiers; rows that are int8 are their own codes
-    edge_labels, edge_scores                     edges by falling score within each cluster
+    codes [L, D] int8           the first look at classifiers; rows that are int8 are their own codes
+    facts [L, 4]                scale of the codes, bias, error bound
+    edge_labels, edge_scores    edges by falling score within each cluster
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def write_search(network: Network, folder: Path) -> None:
         network.learned_index(), network.classifier_weights, network.classifier_biases, threads=network.threads
     )
     made = search.classifiers
-    arrays = {} if made.row_scales.size else {"codes": made.codes, "scales": made.scales}
-    arrays |= {"errors": made.errors, "edge_labels": search.edges.labels, "edge_scores": search.edges.scores}
+    arrays = {} if made.row_scales.size else {"codes": made.codes}
+    arrays |= {"facts": made.facts, "edge_labels": search.edges.labels, "edge_scores": search.edges.scores}
     write_tensors(folder / NAME, arrays)
 
 
@@ -48,21 +49,20 @@ def read_search(network: Network, folder: Path) -> CpuSearch | None:
     weights, index = network.classifier_weights, network.index
     n_labels = len(weights)
     own = isinstance(weights, StoredRows) and weights.scales is not None
-    wanted: dict[str, tuple[type, tuple[int, ...]]] = {"errors": (np.float32, (n_labels,))}
+    wanted: dict[str, tuple[type, tuple[int, ...]]] = {"facts": (np.float32, (n_labels, 4))}
     wanted["edge_labels"] = (np.int32, (index.n_edges,))
     wanted["edge_scores"] = (np.float32, (index.n_edges,))
     if not own:
-        wanted |= {"codes": (np.int8, (n_labels, weights.width)), "scales": (np.float32, (n_labels,))}
+        wanted["codes"] = (np.int8, (n_labels, weights.width))
     for name, (dtype, shape) in wanted.items():
         if name not in arrays or arrays[name].dtype != dtype or arrays[name].shape != shape:
             raise _stranger(path, f'"{name}" is missing or has another shape')
     biases = network.classifier_biases.values.numpy().reshape(-1)
     if isinstance(weights, StoredRows) and weights.scales is not None:
-        tables = (weights.rows, weights.scales, biases, weights.rows, weights.scales, arrays["errors"])
+        classifiers = Classifiers(weights.rows, weights.scales, biases, weights.rows, arrays["facts"])
     else:
         rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
-        tables = (rows, NO_SCALES, biases, arrays["codes"], arrays["scales"], arrays["errors"])
-    classifiers = Classifiers(*tables)
+        classifiers = Classifiers(rows, NO_SCALES, biases, arrays["codes"], arrays["facts"])
     edges = Edges(index.indptr, arrays["edge_labels"], arrays["edge_scores"])
     _check_rows(path, network, classifiers)
     _check_edges(path, network, edges)
@@ -72,8 +72,9 @@ def read_search(network: Network, folder: Path) -> CpuSearch | None:
 def _check_rows(path: Path, network: Network, classifiers: Classifiers) -> None:
     places = np.unique(np.linspace(0, len(classifiers.codes) - 1, LOOKED_AT).astype(np.int64))
     rows = network.classifier_weights.gather(torch.from_numpy(places)).double().numpy()
-    rest = rows - classifiers.scales[places][:, None].astype(np.float64) * classifiers.codes[places]
-    if not (np.linalg.norm(rest, axis=1) <= classifiers.errors[places]).all():
+    scales, biases, errors, _ = classifiers.facts[places].astype(np.float64).T
+    rest = rows - scales[:, None] * classifiers.codes[places]
+    if (np.linalg.norm(rest, axis=1) > errors).any() or (biases != classifiers.biases[places]).any():
         raise _stranger(path, "its codes are of other classifiers")
 
 

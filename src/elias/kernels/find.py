@@ -33,7 +33,7 @@ from .paths import LOW32, key_of, select_largest
 from .prefetch import fetch
 from .steps import FAST
 
-AHEAD = 8  # rows fetched before they are read
+AHEAD = 12  # rows fetched before they are read
 SLACK = np.float32(1e-6)  # relative rounding of sigmoid and product, generously
 
 
@@ -52,8 +52,7 @@ class Classifiers(NamedTuple):
     row_scales: np.ndarray  # float32 [L], or [0] where rows need none
     biases: np.ndarray  # float32 [L]
     codes: np.ndarray  # int8 [L, D]
-    scales: np.ndarray  # float32 [L]
-    errors: np.ndarray  # float32 [L]
+    facts: np.ndarray  # float32 [L, 4]: scale of the codes, bias, error bound, and a place to make them 16 bytes
 
 
 class Scratch(NamedTuple):
@@ -219,13 +218,15 @@ def dot(row, phi):  # type: ignore[no-untyped-def]
 def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
     """Bounds low_at and high_at of the scores p of the candidates first..count, from int8 codes."""
     label_at, one = scratch.label_at, np.float32(1.0)
-    flat, dim = classifiers.codes.reshape(-1), phi.size
+    flat, facts, dim = classifiers.codes.reshape(-1), classifiers.facts.reshape(-1), phi.size
     for i in range(first, count):
         if i + AHEAD < count:
-            fetch(flat, np.int64(label_at[i + AHEAD]), dim)
-        label = label_at[i]
-        z = classifiers.scales[label] * dot(classifiers.codes[label], phi) + classifiers.biases[label]
-        error = classifiers.errors[label] * phi_norm
+            ahead = np.int64(label_at[i + AHEAD])
+            fetch(flat, ahead, dim)
+            fetch(facts, ahead, 4)
+        label = np.int64(label_at[i])
+        z = facts[4 * label] * dot(classifiers.codes[label], phi) + facts[4 * label + 1]
+        error = facts[4 * label + 2] * phi_norm
         # e^x <= 1 + x + x^2 up to x = 1.79
         grown = one + error + error * error if error < one else np.exp(error)
         sigma = one / (one + np.exp(-z))
