@@ -5,9 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 INSTALLED := $(VENV)/.elias-installed
 MINILM    := $(VENV)/.elias-minilm
+BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint test-slow minilm clean
+.PHONY: help install demo test lint test-slow bench bench-full minilm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +31,21 @@ lint: $(INSTALLED) ## ruff check, ruff format --check, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(BENCH) ## search, training step and scale on generated data, in under 15 minutes
+	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/search.py --shortlist 500 --no-hnsw --no-torch
+	$(BIN)/python benchmarks/search.py --flat --no-faiss --no-torch
+	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python benchmarks/scale.py --labels 16384 65536 262144
+
+bench-full: bench ## the large sizes too: 670,091 and 3,000,000 labels
+	$(BIN)/python benchmarks/search.py --labels 670091 --clusters 8192 --no-torch
+	$(BIN)/python benchmarks/scale.py --labels 1048576 3000000
+
+$(BENCH): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	@touch $@
 
 test-slow: $(MINILM) ## every test, the slow ones too
 	$(BIN)/python -m pytest -m "" --timeout 1800
