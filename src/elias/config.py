@@ -98,7 +98,7 @@ class StageSettings:
     )
     batch_size: int | None = setting(None, "rows a step", low=1)
     label_text_share: float = setting(
-        0.5, "share of the label texts that an epoch trains on, in turn", low=0.0, high=1.0
+        1.0, "share of the label texts that an epoch trains on, in turn", low=0.0, high=1.0
     )
     rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
     rate_transformer: float = setting(
@@ -198,12 +198,14 @@ class DataSize:
     pairs: int
     has_texts: bool = True
     own_validation: int = 0  # rows of a validation file
+    label_texts: int = 0  # training rows that label texts can give
 
 
 def resolve(settings: Settings, size: DataSize) -> Settings:
     """Fill in every None from the size of the data. The same rule for every dataset.
 
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
+    epochs: about 400,000 rows in stage 1, at least 4 and at most 8 epochs; 500,000, 5 and 10 in stage 2
     """
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
@@ -213,6 +215,9 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
         held_out = min(MOST_VALIDATION, held_out)
     batch = max(16, min(256, size.rows // 50))
+    visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
+    epochs1 = min(8, max(4, round(400_000 / visits)))
+    epochs2 = min(10, max(5, round(500_000 / visits)))
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(
         settings,
@@ -226,8 +231,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
-        stage1=_resolve_stage(settings.stage1, 8, batch),
-        stage2=_resolve_stage(settings.stage2, 12, batch),
+        stage1=_resolve_stage(settings.stage1, epochs1, batch),
+        stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
 
 

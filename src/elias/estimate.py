@@ -14,7 +14,6 @@ import numpy as np
 from .config import DataSize, Settings, StageSettings, known
 from .dataset import Dataset
 from .features import TfIdf
-from .label_texts import count_label_texts
 
 FLOAT = 4
 BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.4 GiB) and eurlex57k (1.9 GiB)
@@ -103,5 +102,5 @@ def estimate_fit(data: Dataset, settings: Settings, size: DataSize) -> Estimate:
         n_words=n_words,
         words_per_text=words_per_text,
         text_bytes=text_bytes(data),
-        label_texts=count_label_texts(data.train, data.labels) if settings.features.label_texts else 0,
+        label_texts=size.label_texts if settings.features.label_texts else 0,
     )

@@ -7,6 +7,7 @@ import numpy as np
 from .config import DataSize, Settings
 from .dataset import Dataset
 from .dataset.rows import KIND_TEXT
+from .label_texts import count_label_texts
 
 
 def size_of(data: Dataset) -> DataSize:
@@ -18,6 +19,7 @@ def size_of(data: Dataset) -> DataSize:
         pairs=int(labels.nnz),
         has_texts=data.train.texts is not None,
         own_validation=0 if data.validation is None else len(data.validation),
+        label_texts=count_label_texts(data.train, data.labels),
     )
 
 
@@ -33,7 +35,8 @@ def describe(settings: Settings, data: Dataset) -> str:
     s, size = settings, size_of(data)
     validation = "its own file" if data.validation is not None else f"{s.split.validation_rows} rows held out"
     lines = [
-        f"{data.name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs",
+        f"{data.name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs"
+        + (f", {size.label_texts:,} label texts" if size.label_texts and s.features.label_texts else ""),
         f"  encoder {s.encoder.kind}{_dimension(settings, data)}; C={s.clustering.clusters} clusters, "
         f"kappa={s.index.kappa} edges each; alpha={s.index.alpha:g}, beta={s.index.beta:g}; "
         f"beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}",
