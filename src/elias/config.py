@@ -83,7 +83,7 @@ class IndexSettings:
     kappa: int | None = setting(None, "edges a cluster starts stage 2 with", letter="kappa", low=1)
     beam_size: int = setting(20, "clusters explored for a text", letter="b", low=1)
     shortlist_size: int | None = setting(None, "labels classified for a text in prediction", letter="K", low=1)
-    training_shortlist_size: int = setting(500, "labels classified for a text in training", letter="K", low=1)
+    training_shortlist_size: int = setting(1000, "labels classified for a text in training", letter="K", low=1)
     parent_slots: int = setting(5, "clusters beyond the beam that a training text may add for its parents", low=0)
     random_clusters: bool = setting(False, "fill the slots that no parent took with random clusters (random negatives)")
     logits: str = setting("counts", "how edge logits start", choices=("counts", "random"))
