@@ -136,15 +136,21 @@ class Model:
         pieces = []
         for start in range(0, n, batch):
             rows = np.arange(start, min(start + batch, n))
-            excluded = [np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()]
             if wanted is None:
-                found = self.finder.find(prepared, rows, k, excluded=_ragged(excluded), explain=explain)
+                excluded = self._excluded(blocked, ids, rows)
+                found = self.finder.find(prepared, rows, k, excluded=excluded, explain=explain)
             else:
-                left = [np.setdiff1d(wanted[row], out) for row, out in zip(rows.tolist(), excluded, strict=True)]
+                left = [np.setdiff1d(wanted[row], np.union1d(blocked, self._own(ids, row))) for row in rows.tolist()]
                 found = self.finder.score(prepared, rows, k, _ragged(left), explain=explain)
             pieces.append(found)
         answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
         return replace(answer, ids=ids, label_ids=self.labels.ids)
+
+    def _excluded(self, blocked: np.ndarray, ids: Sequence[str] | None, rows: np.ndarray) -> Ragged | None:
+        """Labels that each row must not be given; None for the usual case that there are none."""
+        if len(blocked) == 0 and (ids is None or not self.exclude_own_id):
+            return None
+        return _ragged([np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()])
 
     def _wanted(
         self, candidates: Sequence[Sequence[str]] | None, allow: Sequence[str] | None, n: int
