@@ -205,7 +205,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     """Fill in every None from the size of the data. The same rule for every dataset.
 
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
-    epochs: about 400,000 rows in stage 1, at least 4 and at most 8 epochs; 500,000, 5 and 10 in stage 2
+    epochs: about 300,000 rows in stage 1, at least 4 and at most 6 epochs; 400,000, 5 and 8 in stage 2
     """
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
@@ -216,8 +216,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
         held_out = min(MOST_VALIDATION, held_out)
     batch = max(16, min(256, size.rows // 50))
     visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
-    epochs1 = min(8, max(4, round(400_000 / visits)))
-    epochs2 = min(10, max(5, round(500_000 / visits)))
+    epochs1 = min(6, max(4, round(300_000 / visits)))
+    epochs2 = min(8, max(5, round(400_000 / visits)))
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(
         settings,
