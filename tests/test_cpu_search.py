@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dense_equations as dense
-from elias.cpu_search import classifiers_with_codes, edges_by_score
+from elias.cpu_search import _scratch, classifiers_with_codes, edges_by_score
 from elias.finder import Finder
 from elias.index import LabelIndex
+from elias.kernels import find
 from elias.model import Network, SearchSettings
 from elias.predictions import Predictions
 from elias.search import Ragged
@@ -220,6 +221,31 @@ def test_the_bound_of_the_codes_holds(seed: int) -> None:
     for row in range(rows):
         off = abs(float(worst[row].astype(np.float64) @ worst[row]))
         assert off <= errors[row] * np.linalg.norm(worst[row].astype(np.float64)) * (1 + 1e-6) + 1e-300
+
+
+@settings(max_examples=150)
+@given(SEEDS)
+def test_the_bounds_of_the_first_look_hold(seed: int) -> None:
+    """Saturated sigmoids, coarse codes, large biases, the smallest floats: p is between its bounds."""
+    rng = np.random.default_rng(seed)
+    n_labels, dim = 40, int(rng.integers(1, 300))
+    weights = (rng.normal(size=(n_labels, dim)) * 10.0 ** rng.uniform(-42, 2, (n_labels, 1))).astype(np.float32)
+    weights[:, 0] *= rng.choice(np.float32([1.0, 1e3]))
+    biases = (rng.normal(size=(n_labels, 1)) * rng.choice([0.0, 20.0, 300.0])).astype(np.float32)
+    tables = RowTable(torch.from_numpy(weights)), RowTable(torch.from_numpy(biases))
+    made = classifiers_with_codes(*tables)
+    phi = (rng.normal(size=dim) * 10.0 ** rng.integers(-3, 2)).astype(np.float32)
+    if rng.random() < 0.3:  # along the rest of a row, where the bound is tight
+        rest = weights[0] - made.facts[0, 0] * made.codes[0]
+        phi = rest / max(float(np.linalg.norm(rest)), 1e-30) * np.float32(rng.choice([1.0, 100.0]))
+    scratch = _scratch(n_labels, n_labels)
+    scratch.label_at[:] = np.arange(n_labels)
+    scratch.yhat_at[:] = rng.choice(np.float32([1e-44, 1e-38, 1e-5, 0.3, 1.0]), n_labels)
+    find.first_look(0, n_labels, phi, find.length_of(phi), made, scratch)
+    low, high = scratch.low_at.copy(), scratch.high_at.copy()
+    find.exact_scores(0, n_labels, phi, made, scratch)
+    assert (low <= scratch.low_at).all()
+    assert (scratch.low_at <= high).all()
 
 
 def test_edges_are_sorted_within_their_cluster() -> None:

@@ -182,6 +182,7 @@ def test_a_search_file_of_other_weights_is_refused(copy: Path) -> None:
         {"edge_labels": arrays["edge_labels"][::-1].copy()},
         {"edge_scores": arrays["edge_scores"] * np.float32(0.5)},
         {"facts": arrays["facts"][:-1]},
+        {"edge_labels": arrays["edge_labels"] + np.int32(10**9)},
     ):
         write_tensors(copy / "search.safetensors", {**arrays, **change}, about)
         assert "delete it" in refused(copy, "search.safetensors")

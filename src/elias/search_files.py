@@ -64,6 +64,9 @@ def read_search(network: Network, folder: Path) -> CpuSearch | None:
         rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
         classifiers = Classifiers(rows, NO_SCALES, biases, arrays["codes"], arrays["facts"])
     edges = Edges(index.indptr, arrays["edge_labels"], arrays["edge_scores"])
+    labels = edges.labels
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < n_labels:
+        raise _stranger(path, "its edges point outside the index")
     _check_rows(path, network, classifiers)
     _check_edges(path, network, edges)
     return CpuSearch(edges, classifiers, threads=network.threads)

@@ -10,9 +10,8 @@ above it and lowers it until K different labels are found. Paths below the last 
 label's best path is above the bar whenever any of its paths is, the result is exact.
 
 Step 3: a row w is kept as w = scale * code + rest. With |rest| known, |w.phi - scale * code.phi| <= |rest| |phi|
-(Cauchy-Schwarz), and `errors` holds |rest| with room for the rounding of both sums. If z is off by at most e, then
-
-    sigma / (sigma + (1 - sigma) e^e)  <=  sigmoid(z -+ e)  <=  sigma e^e / (1 - sigma + sigma e^e)
+(Cauchy-Schwarz), and the error bound holds |rest| with room for the rounding of both sums; that of the bias is added
+here. If z is off by at most e, then sigmoid(z - e) <= sigmoid of the exact z <= sigmoid(z + e).
 
 A label whose upper bound is below the k-th largest lower bound cannot be among the k best.
 
@@ -34,7 +33,8 @@ from .prefetch import fetch
 from .steps import FAST
 
 AHEAD = 12  # rows fetched before they are read
-SLACK = np.float32(1e-6)  # relative rounding of sigmoid and product, generously
+SLACK = np.float32(1e-6)  # relative rounding of sigmoid, product and of z itself, generously
+LEAST = np.float32(1e-43)  # rounding of the smallest floats, which have few digits
 
 
 class Edges(NamedTuple):
@@ -225,14 +225,22 @@ def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: igno
             fetch(flat, ahead, dim)
             fetch(facts, ahead, 4)
         label = np.int64(label_at[i])
-        z = facts[4 * label] * dot(classifiers.codes[label], phi) + facts[4 * label + 1]
-        error = facts[4 * label + 2] * phi_norm
-        # e^x <= 1 + x + x^2 up to x = 1.79
-        grown = one + error + error * error if error < one else np.exp(error)
-        sigma = one / (one + np.exp(-z))
-        rest = one - sigma
-        scratch.low_at[i] = scratch.yhat_at[i] * (sigma / (sigma + rest * grown)) * (one - SLACK)
-        scratch.high_at[i] = scratch.yhat_at[i] * min(one, sigma * grown / (rest + sigma * grown)) * (one + SLACK)
+        bias = facts[4 * label + 1]
+        z = facts[4 * label] * dot(classifiers.codes[label], phi) + bias
+        error = facts[4 * label + 2] * phi_norm + SLACK * (abs(z) + abs(bias))
+        low = scratch.yhat_at[i] * (one / (one + np.exp(error - z)))
+        high = scratch.yhat_at[i] * (one / (one + np.exp(-error - z)))
+        scratch.low_at[i] = max(np.float32(0.0), low * (one - SLACK) - LEAST)
+        scratch.high_at[i] = high * (one + SLACK) + LEAST
+
+
+@njit(cache=True, nogil=True)
+def length_of(phi):  # type: ignore[no-untyped-def]
+    """|phi|, not below what it is."""
+    square = 0.0
+    for value in phi:
+        square += np.float64(value) * np.float64(value)
+    return np.float32(np.sqrt(square) * (1.0 + 1e-6))
 
 
 @njit(cache=True, nogil=True)
@@ -310,7 +318,7 @@ def find_rows(  # type: ignore[no-untyped-def]
             count = keep_largest(first, count, size, scratch.yhat_at, scratch)
         phi = phi_BD[row]
         if count - first > k:
-            first_look(first, count, phi, np.sqrt(dot(phi, phi)), classifiers, scratch)
+            first_look(first, count, phi, length_of(phi), classifiers, scratch)
             count = keep_possible(first, count, k, scratch)
         exact_scores(first, count, phi, classifiers, scratch)
         if count - first > k:

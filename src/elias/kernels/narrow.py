@@ -14,14 +14,15 @@ def encode_rows(start, stop, rows, codes, scales, errors):  # type: ignore[no-un
     """row = scale * code + rest for rows start..stop, code within -127..127; `errors` bounds |rest| and rounding.
 
     A sum of n products in float32, in any order, is off by at most n 2^-24 |w| |phi|; the codes' sum and the exact
-    sum may both be. The bias and the scale add a rounding each.
+    sum may both be. The search adds the rounding of the bias.
     """
     dim = rows.shape[1]
     for row in range(start, stop):
         largest = np.float32(0.0)
         for d in range(dim):
             largest = max(largest, abs(as_float(rows[row, d])))
-        scale = np.float32(largest / np.float32(127.0))
+        # A row of numbers too small to divide by has codes 0, and is all rest.
+        scale = np.float32(largest / np.float32(127.0)) if largest > np.float32(1e-30) else np.float32(0.0)
         inverse = np.float32(1.0) / scale if scale > 0 else np.float32(0.0)
         scales[row] = scale
         square, rest_square = 0.0, 0.0
