@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .config import PRECISIONS
 from .errors import InputError
 from .model import Network
 from .predictor import Model
-from .stored_rows import PRECISIONS, StoredRows
+from .stored_rows import StoredRows
 from .tables import RowTable
 
 

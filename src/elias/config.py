@@ -18,6 +18,7 @@ from typing import Any
 from .errors import SettingsError, did_you_mean
 
 MOST_VALIDATION = 4000  # rows
+PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ENCODERS = ("auto", "bag", "transformer", "vectors")
 
 

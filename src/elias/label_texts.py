@@ -19,11 +19,10 @@ from .dataset.rows import KIND_LABEL_TEXT, TextColumn
 
 def with_label_texts(rows: Rows, labels: LabelSet) -> Rows:
     """`rows`, then a row for every label that has a text and a row among them. Vectors stay as they are."""
-    if rows.texts is None or not labels.has_texts:
-        return rows
-    used = np.flatnonzero(np.bincount(rows.labels.indices, minlength=len(labels)))
-    numbers = np.array([number for number in used.tolist() if labels.texts[number]], dtype=np.int64)
+    numbers = _with_text(rows, labels)
     count = len(numbers)
+    if count == 0:
+        return rows
     own = (np.ones(count, dtype=np.float32), numbers, np.arange(count + 1))
     pairs = sp.csr_matrix(own, shape=(count, len(labels)))
     nothing = sp.csr_matrix((count, len(labels)), dtype=rows.excluded.dtype)
@@ -41,10 +40,15 @@ def with_label_texts(rows: Rows, labels: LabelSet) -> Rows:
 
 def count_label_texts(rows: Rows, labels: LabelSet) -> int:
     """How many rows `with_label_texts` would add."""
+    return len(_with_text(rows, labels))
+
+
+def _with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
+    """Numbers of the labels that have a text and a row; none where rows are vectors."""
     if rows.texts is None or not labels.has_texts:
-        return 0
+        return np.empty(0, dtype=np.int64)
     used = np.flatnonzero(np.bincount(rows.labels.indices, minlength=len(labels)))
-    return sum(1 for number in used.tolist() if labels.texts[number])
+    return np.array([number for number in used.tolist() if labels.texts[number]], dtype=np.int64)
 
 
 def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray) -> Iterator[str]:

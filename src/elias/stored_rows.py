@@ -17,8 +17,6 @@ from torch import Tensor
 
 from . import kernels
 
-PRECISIONS = ("float32", "bfloat16", "int8")
-
 
 class StoredRows:
     """rows x width numbers of `precision`; the same `gather` as a `RowTable`, without gradients."""

@@ -6,10 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config import PRECISIONS
 from ..errors import InputError
 from .options import add_threads
 
 if TYPE_CHECKING:
+    from ..dataset import Dataset
     from ..predictor import Model
 
 SHOWN = ("P@1", "P@5", "nDCG@5", "R@100")
@@ -23,8 +25,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("model", help="model folder")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of the copy; must not exist")
-    precisions = ("float32", "bfloat16", "int8")
-    parser.add_argument("--precision", choices=precisions, help="how classifiers are stored (default: as they are)")
+    parser.add_argument("--precision", choices=PRECISIONS, help="how classifiers are stored (default: as they are)")
     parser.add_argument("--prune", type=int, metavar="N", help="edges a cluster keeps (default: all)")
     parser.add_argument("--data", metavar="DATA", help="dataset to measure both models on")
     parser.add_argument("--split", default="test", choices=("test", "validation", "train"), help="which of its rows")
@@ -34,32 +35,32 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..compaction import compact
+    from ..dataset import load_dataset
     from ..predictor import load
 
     if Path(args.output).exists():
         raise InputError(f"-o {args.output}: exists; remove it first, or choose another name")
+    data = load_dataset(args.data) if args.data else None  # before anything is written
     model = load(args.model, threads=args.threads)
     smaller = compact(model, precision=args.precision, prune=args.prune)
     smaller.save(args.output)
     before, after = _size(Path(args.model)), _size(Path(args.output))
     print(f"{args.model}: {before / 1e6:,.1f} MB, {model.network.index.n_edges:,} edges")
     print(f"{args.output}: {after / 1e6:,.1f} MB, {smaller.network.index.n_edges:,} edges")
-    if args.data:
-        _compare(model, smaller, args)
+    if data is not None:
+        _compare(model, smaller, data, args.split)
     return 0
 
 
-def _compare(model: Model, smaller: Model, args: argparse.Namespace) -> None:
-    from ..dataset import load_dataset
+def _compare(model: Model, smaller: Model, data: Dataset, split: str) -> None:
     from ..evaluation import evaluate_model
 
-    data = load_dataset(args.data)
-    values = [evaluate_model(each, data, args.split).metrics.values for each in (model, smaller)]
-    print(f"\n{data.name}, {args.split} rows" + "".join(f"{name:>9}" for name in SHOWN))
-    for title, row in (("before", values[0]), ("after", values[1])):
-        print(f"{title:<{len(data.name) + len(args.split) + 7}}" + "".join(f"{row[name]:>9.2f}" for name in SHOWN))
-    changes = "".join(f"{values[1][name] - values[0][name]:>+9.2f}" for name in SHOWN)
-    print(f"{'change':<{len(data.name) + len(args.split) + 7}}{changes}")
+    before, after = (evaluate_model(each, data, split).metrics.values for each in (model, smaller))
+    title = f"{data.name}, {split} rows"
+    print(f"\n{title}" + "".join(f"{name:>9}" for name in SHOWN))
+    for row, values in (("before", before), ("after", after)):
+        print(f"{row:<{len(title)}}" + "".join(f"{values[name]:>9.2f}" for name in SHOWN))
+    print(f"{'change':<{len(title)}}" + "".join(f"{after[name] - before[name]:>+9.2f}" for name in SHOWN))
 
 
 def _size(folder: Path) -> int:

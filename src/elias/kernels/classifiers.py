@@ -13,7 +13,6 @@ import math
 import numpy as np
 from numba import njit
 
-from .prefetch import fetch
 from .steps import FAST, rowwise_step
 
 
@@ -138,11 +137,8 @@ def loss_and_step(  # type: ignore[no-untyped-def]
     A row belongs to one label and a label to one range, so nobody else reads a row that has stepped.
     """
     grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    dim, flat = phi_BD.shape[1], weights_LD.reshape(-1)
-    grad = np.empty(dim, dtype=np.float32)
+    grad = np.empty(phi_BD.shape[1], dtype=np.float32)
     for u in range(start, stop):
-        if u + 2 < stop:
-            fetch(flat, unique[u + 2], dim)
         weights = weights_LD[unique[u]]
         loss, grad_bias_U[u] = label_loss(
             positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,

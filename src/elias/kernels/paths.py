@@ -3,10 +3,9 @@
 A score and a label make one 64-bit key, score bits first and the label inverted below them, so that one
 unsigned comparison means "higher score, then lower label".
 
-`best_paths` begins with a bar that a sample of the paths suggests, low enough for more than K labels to pass; should
-fewer pass, it begins again without one. It holds a few times K candidates. When they are full, the K best stay and the
-K-th is from then on the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found
-by label through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
+`best_paths` holds a few times K candidates. When they are full, the K best stay and the K-th is from then on
+the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found by label
+through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
 needs no clearing, however many labels there are. Twins: `elias.paths.shortlist_torch`, `elias.search.top_k_torch`.
 """
 
@@ -16,9 +15,7 @@ import numpy as np
 from numba import njit
 
 LOW32 = np.uint64(0xFFFFFFFF)
-ROOM = 4  # candidates held, in shortlists
-PASS = 2.5  # paths that the first bar should let pass, in shortlists: several may lead to one label
-SAMPLE = 1500  # paths that are looked at to guess it
+ROOM = 3  # candidates held, in shortlists
 
 
 @njit(cache=True, nogil=True)
@@ -113,30 +110,6 @@ def best_path_to(label, clusters_T, cluster_scores_T, indptr, edge_labels, edge_
 
 
 @njit(cache=True, nogil=True)
-def first_bar(clusters_T, cluster_scores_T, indptr, edge_scores, size, keys):  # type: ignore[no-untyped-def]
-    """A score that about PASS * size paths reach, guessed from every n-th path; -1 where there are not many more."""
-    paths = 0
-    for cluster in clusters_T:
-        if cluster >= 0:
-            paths += indptr[cluster + 1] - indptr[cluster]
-    wanted = np.int64(PASS * size)
-    if paths <= 2 * wanted:
-        return np.float32(-1.0)
-    step = max(1, paths // SAMPLE)
-    count = 0
-    for slot in range(clusters_T.size):
-        if clusters_T[slot] >= 0:
-            for edge in range(indptr[clusters_T[slot]], indptr[clusters_T[slot] + 1], step):
-                if count < keys.size:
-                    score = np.float32(cluster_scores_T[slot] * edge_scores[edge])
-                    keys[count] = np.uint64(score.view(np.uint32) & np.uint32(0x7FFFFFFF))
-                    count += 1
-    kept = min(count, wanted // step + 1)
-    select_largest(keys, count, kept)
-    return np.uint32(keys[:kept].min()).view(np.float32)
-
-
-@njit(cache=True, nogil=True)
 def best_paths(  # type: ignore[no-untyped-def]
     start, stop, clusters_BT, cluster_scores_BT, indptr, edge_labels, edge_scores, n_labels,
     positive_indptr, positive_labels, excluded_indptr, excluded_labels,
@@ -153,45 +126,36 @@ def best_paths(  # type: ignore[no-untyped-def]
     score_at = np.empty(room, dtype=np.float32)
     slot_at = np.empty(room, dtype=np.int32)
     edge_at = np.empty(room, dtype=np.int64)
-    keys = np.empty(max(room, 2 * SAMPLE), dtype=np.uint64)
+    keys = np.empty(room, dtype=np.uint64)
     for row in range(start, stop):
         # Excluded labels are candidates that no path can improve, kept before all others.
         first = 0
         for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
             label_at[first], score_at[first], place_of[excluded_labels[j]] = excluded_labels[j], np.inf, first
             first += 1
-        clusters_T, scores_T = clusters_BT[row], cluster_scores_BT[row]
-        bar = first_bar(clusters_T, scores_T, indptr, edge_scores, size + first, keys)
-        while True:
-            count, is_guess = first, bar > 0.0
-            for slot in range(clusters_T.size):
-                cluster = clusters_T[slot]
-                if cluster < 0:
+        count, bar = first, np.float32(-1.0)
+        for slot in range(clusters_BT.shape[1]):
+            cluster = clusters_BT[row, slot]
+            if cluster < 0:
+                continue
+            cluster_score, first_edge = cluster_scores_BT[row, slot], indptr[cluster]
+            scores = edge_scores[first_edge : indptr[cluster + 1]]
+            labels = edge_labels[first_edge : indptr[cluster + 1]]
+            for i in range(scores.size):
+                score = cluster_score * scores[i]
+                if score < bar:
                     continue
-                cluster_score, first_edge = scores_T[slot], indptr[cluster]
-                scores = edge_scores[first_edge : indptr[cluster + 1]]
-                labels = edge_labels[first_edge : indptr[cluster + 1]]
-                for i in range(scores.size):
-                    score = cluster_score * scores[i]
-                    if score < bar:
-                        continue
-                    label = labels[i]
-                    place = place_of[label]
-                    if not (0 <= place < count and label_at[place] == label):
-                        if count == room:
-                            count, bar = keep_best(
-                                first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys
-                            )
-                            is_guess = False  # this bar was reached, not guessed
-                        place = count
-                        count += 1
-                        label_at[place], place_of[label] = label, place
-                    elif not score > score_at[place]:
-                        continue
-                    score_at[place], slot_at[place], edge_at[place] = score, slot, first_edge + i
-            if count - first >= size or not is_guess:
-                break
-            bar = np.float32(-1.0)
+                label = labels[i]
+                place = place_of[label]
+                if not (0 <= place < count and label_at[place] == label):
+                    if count == room:
+                        count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
+                    place = count
+                    count += 1
+                    label_at[place], place_of[label] = label, place
+                elif not score > score_at[place]:
+                    continue
+                score_at[place], slot_at[place], edge_at[place] = score, slot, first_edge + i
         if count - first > size:
             count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
         write_best_first(
@@ -207,7 +171,7 @@ def best_paths(  # type: ignore[no-untyped-def]
             if known:
                 positive_ranks[j] = slot_at[place]
             positive_slots[j], positive_edges[j] = best_path_to(
-                label, clusters_T, scores_T, indptr, edge_labels, edge_scores
+                label, clusters_BT[row], cluster_scores_BT[row], indptr, edge_labels, edge_scores
             )
 
 
