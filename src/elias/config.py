@@ -18,6 +18,7 @@ from typing import Any
 from .errors import SettingsError, did_you_mean
 
 MOST_VALIDATION = 4000  # rows
+FEWEST = 100  # rows to learn a final score from
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ENCODERS = ("auto", "bag", "transformer", "vectors")
 
@@ -37,7 +38,7 @@ class SplitSettings:
 
     seed: int = setting(0, "seed of the split; separate from run.seed", low=0)
     validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
-    calibration_rows: int = setting(0, "rows kept out of everything, for calibration", low=0)
+    calibration_rows: int | None = setting(None, "rows kept out of everything, for the final score", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +125,50 @@ class StageSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LexicalSettings:
+    """Labels found by their words."""
+
+    candidates: int = setting(200, "labels found by words for a text", low=1)
+    words_per_label: int = setting(512, "words kept of a label's texts", low=1)
+    label_text_weight: float = setting(2.0, "weight of the label's own text against one of its rows", low=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankerSettings:
+    """The sparse side of ELIAS++."""
+
+    enabled: bool = setting(True, "find by words too and rank with a sparse classifier a label (needs tf-idf)")
+    loss: str = setting("squared-hinge", "loss of its classifiers", choices=("squared-hinge", "logistic"))
+    cost: float = setting(1.0, "weight of the loss against the size of the weights", letter="C", low=1e-6)
+    epsilon: float = setting(0.1, "how tightly a classifier is solved", low=1e-9)
+    passes: int = setting(100, "passes over the pairs of a label at most", low=1)
+    least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
+    negatives: int = setting(100, "labels found wrongly that a training row is a negative of, at most", low=1)
+    refit: bool = setting(True, "train it again on all rows once the final score is learned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionSettings:
+    """The final score, learned on the calibration rows."""
+
+    kind: str = setting(
+        "learned", "learned: from all parts of the score; tree: the paper's T + p q; product: p q",
+        choices=("learned", "tree", "product"),
+    )  # fmt: skip
+    candidates: int = setting(200, "labels the network finds for a text", low=1)
+    hidden: int = setting(16, "units of the learned score", low=1)
+    epochs: int = setting(30, "passes over the calibration rows", low=1)
+    tree_weight: float = setting(
+        0.5, "share of T in T + p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """This run."""
 
     seed: int = setting(0, "seed of clustering, initialisation, order and noise", low=0)
+    member: int = setting(0, "number of this model in an ensemble: another clustering, order and noise", low=0)
     device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
     threads: int | None = setting(None, "CPU threads; default: the cores of this machine", low=1)
     check_memory: bool = setting(True, "refuse a fit that needs more memory than there is")
@@ -145,6 +186,9 @@ class Settings:
     index: IndexSettings = IndexSettings()
     stage1: StageSettings = StageSettings()
     stage2: StageSettings = StageSettings(classifiers="carried")
+    lexical: LexicalSettings = LexicalSettings()
+    ranker: RankerSettings = RankerSettings()
+    fusion: FusionSettings = FusionSettings()
     run: RunSettings = RunSettings()
 
     def __post_init__(self) -> None:
@@ -198,6 +242,7 @@ class DataSize:
     labels: int  # with at least one training row
     pairs: int
     has_texts: bool = True
+    has_words: bool = True  # texts or sparse vectors
     own_validation: int = 0  # rows of a validation file
     label_texts: int = 0  # training rows that label texts can give
 
@@ -216,13 +261,19 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
         held_out = min(MOST_VALIDATION, held_out)
     batch = max(16, min(256, size.rows // 50))
+    calibration = settings.split.calibration_rows
+    if calibration is None:
+        calibration = min(MOST_VALIDATION, size.own_validation // 2 or size.rows // 25)
+        calibration = calibration if settings.ranker.enabled and size.has_words and calibration >= FEWEST else 0
+    if size.own_validation:  # the file serves both
+        held_out = max(0, min(held_out, size.own_validation - calibration))
     visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
     epochs1 = min(6, max(4, round(300_000 / visits)))
     epochs2 = min(8, max(5, round(400_000 / visits)))
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(
         settings,
-        split=replace(settings.split, validation_rows=held_out),
+        split=replace(settings.split, validation_rows=held_out, calibration_rows=calibration),
         features=replace(settings.features, min_df=settings.features.min_df or (2 if size.rows >= 1000 else 1)),
         clustering=replace(settings.clustering, clusters=clusters),
         encoder=replace(settings.encoder, kind=kind),
@@ -316,6 +367,14 @@ def _is_a(value: Any, kinds: tuple[Any, ...]) -> bool:
 
 
 _KINDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+MEMBERS_APART = 1_000_003
+
+
+def noise_seed(settings: Settings) -> int:
+    """The seed of everything in which members of an ensemble differ; of member 0, run.seed itself."""
+    return settings.run.seed + MEMBERS_APART * settings.run.member
+
 
 T = typing.TypeVar("T")
 

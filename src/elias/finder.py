@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from . import classifiers, search
+from . import classifiers, kernels, search
 from .cpu_search import CpuSearch
 from .model import Network, ragged
 from .predictions import NOTHING, Predictions, stack
@@ -25,13 +25,22 @@ from .search import Ragged
 BATCH = 256
 
 
+class Parts(NamedTuple):
+    """Of labels at places [rows, m]: the best path to each over all clusters, and sigmoid(z)."""
+
+    cluster: np.ndarray
+    cluster_score: np.ndarray
+    edge_score: np.ndarray
+    classifier: np.ndarray
+
+
 @dataclass(frozen=True)
 class _ByLabel:
-    """The edges of label l are edges[indptr[l] : indptr[l + 1]]; edge f starts from clusters_F[f]."""
+    """The edges of label l come from clusters[indptr[l] : indptr[l + 1]], rising, with these scores."""
 
     indptr: np.ndarray
-    edges: np.ndarray
-    clusters_F: np.ndarray
+    clusters: np.ndarray
+    scores: np.ndarray
 
 
 class Finder:
@@ -114,20 +123,36 @@ class Finder:
         phi_BD = self._phi(prepared, rows)
         s = self._cluster_scores(network.clusters(phi_BD)).cpu().numpy()
         shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
-        labels, cluster = np.full(shape, NOTHING, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        cluster_score, edge_score = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        clusters_F, edge_scores_F = self._by_label.clusters_F, self.edge_scores.cpu().numpy()
+        labels = np.full(shape, NOTHING, dtype=np.int32)
         for row in range(len(rows)):
             wanted = candidates.labels[candidates.indptr[row] : candidates.indptr[row + 1]]
             labels[row, : len(wanted)] = wanted
-            columns, edges = self._best_edges(wanted, s[row])
-            cluster[row, columns] = clusters_F[edges]
-            cluster_score[row, columns], edge_score[row, columns] = s[row, clusters_F[edges]], edge_scores_F[edges]
-        labels_BS, cluster_BS, s_BS, e_BS = (
-            torch.from_numpy(array).to(device) for array in (labels, cluster, cluster_score, edge_score)
-        )
+        paths = self.paths_of(s, labels)
+        labels_BS = torch.from_numpy(labels.astype(np.int64)).to(device)
+        cluster_BS, s_BS, e_BS = (torch.from_numpy(array).to(device) for array in paths)
         z_BS = classifiers.scores(phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
         return self._rank(z_BS, labels_BS, cluster_BS, s_BS, e_BS, k, explain)
+
+    @torch.no_grad()
+    def parts_of(self, prepared: Any, rows: np.ndarray, labels: np.ndarray) -> Parts:
+        """What the network says of given labels [rows, m], each over ALL clusters it has an edge from."""
+        network = self.network
+        phi_BD = self._phi(prepared, rows)
+        paths = self.paths_of(self._cluster_scores(network.clusters(phi_BD)).cpu().numpy(), labels)
+        labels_BS = torch.from_numpy(labels.astype(np.int64)).to(network.device)
+        z_BS = classifiers.scores(phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
+        return Parts(*paths, torch.sigmoid(z_BS.double()).float().cpu().numpy())
+
+    def paths_of(self, s_BC: np.ndarray, labels_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(cluster, s_c, e) of the best path to each label over ALL clusters; -1, 0, 0 where there is none."""
+        from .kernels.paths import paths_to_labels
+
+        cluster_BS = np.full(labels_BS.shape, NOTHING, dtype=np.int32)
+        s_BS, e_BS = np.zeros(labels_BS.shape, dtype=np.float32), np.zeros(labels_BS.shape, dtype=np.float32)
+        view = self._by_label
+        arrays = (view.indptr, view.clusters, view.scores, cluster_BS, s_BS, e_BS)
+        kernels.run(paths_to_labels, len(labels_BS), self.network.threads, s_BC, labels_BS, *arrays)
+        return cluster_BS, s_BS, e_BS
 
     def _phi(self, prepared: Any, rows: np.ndarray) -> Tensor:
         # A thread that has not used torch before would start with OpenMP's number of threads, not ours, and so with
@@ -139,24 +164,11 @@ class Finder:
         """(1), rounded once from float64, so that every way of computing it gives the same number."""
         return search.cluster_scores(logits_BC.double(), self.network.settings.alpha).float()
 
-    def _best_edges(self, labels: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(places in `labels` that have an edge, their best edge): the strongest path, ties to the lower cluster."""
-        view = self._by_label
-        lengths = np.diff(view.indptr)[labels]
-        columns = np.flatnonzero(lengths)
-        lengths = lengths[columns]
-        ends = np.cumsum(lengths)
-        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
-        edges = view.edges[np.repeat(view.indptr[labels[columns]], lengths) + within]
-        path = s[view.clusters_F[edges]] * self.edge_scores.cpu().numpy()[edges]
-        order = np.lexsort((edges, -path, np.repeat(columns, lengths)))
-        return columns, edges[order[ends - lengths]]
-
     @cached_property
     def _by_label(self) -> _ByLabel:
         """The graph seen from the labels; made when candidates are first asked for."""
         indptr, edges = self.index.by_label()
-        return _ByLabel(indptr, edges, self.index.clusters)
+        return _ByLabel(indptr, self.index.clusters[edges].astype(np.int32), self.edge_scores.cpu().numpy()[edges])
 
     def _rank(
         self, z_BS: Tensor, labels_BS: Tensor, cluster_BS: Tensor, s_BS: Tensor, e_BS: Tensor, k: int, explain: bool

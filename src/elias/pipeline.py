@@ -13,22 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from . import kernels
 from .adjacency import learnable_index, matching
 from .clustering import balanced_clusters
-from .config import Settings, StageSettings, known, resolve
+from .config import FEWEST, Settings, StageSettings, known, noise_seed, resolve
 from .dataset import Dataset
+from .dataset.rows import KIND_LABEL_TEXT
 from .devices import pick_device, pick_threads
 from .encoders import load_encoder
 from .errors import InputError, RunError
 from .estimate import estimate_fit
 from .features import label_centroids, psi
 from .finder import Finder
+from .fusion import Fusion
 from .index import LabelIndex
+from .lexical import Lexical, build_lexical
 from .memory import available_bytes, refuse_if_too_large
-from .model import Network
+from .model import Network, ragged
 from .network_files import load_index, load_network, save_index
 from .persistence import (
     link_or_copy,
@@ -40,10 +44,13 @@ from .persistence import (
     write_tensors,
     written_beside,
 )
+from .plus import Plus, fit_plus
+from .predictions import NOTHING
 from .predictor import Model, load
-from .preparation import Prepared, open_preparation, write_preparation
+from .preparation import Prepared, all_rows, open_preparation, write_preparation
 from .progress import SILENT, Progress
 from .randomness import generator
+from .ranker import load_ranker, save_ranker, train_ranker
 from .runs import Run
 from .sizes import describe, size_of, training_counts
 from .stages import CHECKPOINT, new_network, train_stage
@@ -129,6 +136,7 @@ class _Steps:
 
     def model(self) -> Path:
         prepared = self._prepared()
+        words = self._words(prepared)
         clusters = self._clusters("20-clusters", prepared)
         if self.settings.clustering.again_after:
             clusters = self._clusters_again(prepared, clusters)
@@ -137,7 +145,8 @@ class _Steps:
         if self.settings.stage2.epochs:
             edges = self._edges(prepared, clusters, stage1)
             finished = self._stage2(prepared, clusters, stage1, edges)
-        return self._model(prepared, clusters, finished)
+        score = self._final_score(prepared, finished, words[0]) if words else None
+        return self._model(prepared, clusters, finished, [words[-1], score] if words and score else [])
 
     def _prepared(self) -> Prepared:
         s = self.settings
@@ -151,6 +160,48 @@ class _Steps:
         folder = self.run.step("10-features", depends, build)
         return open_preparation(self.data, s, folder, self.progress)
 
+    def _words(self, prepared: Prepared) -> list[Path]:
+        """The sparse side, which needs no network: of the training rows, and once more of all rows for the model."""
+        s = self.settings
+        if not s.ranker.enabled or not sp.issparse(prepared.bow):
+            return []
+        depends = {"lexical": vars(s.lexical), "ranker": vars(s.ranker)}
+        train = prepared.train
+        kinds = np.zeros(len(train), dtype=np.uint8) if train.kinds is None else train.kinds
+        given = (sp.csr_matrix(prepared.bow), train.labels, train.excluded, kinds)
+        steps = [self.run.step("12-ranker", depends, lambda folder: write_words(folder, *given, s))]
+        if s.ranker.refit:
+
+            def build(folder: Path) -> None:
+                bow, rows = all_rows(self.data, s, prepared.vectorizer)
+                write_words(folder, bow, rows.labels, rows.excluded, rows.kinds, s)
+
+            steps.append(self.run.step("14-ranker", depends, build))
+        return steps
+
+    def _final_score(self, prepared: Prepared, stage: Path, words: Path) -> Path:
+        """How the parts of a score become one, learned on the calibration rows."""
+        s = self.settings
+
+        def build(folder: Path) -> None:
+            counts, _ = training_counts(self.data)
+            bow, rows = sp.csr_matrix(prepared.bow_calibration), prepared.calibration
+            size = {"n_labels": len(counts), "n_words": bow.shape[1]}
+            plus = Plus(
+                lexical=Lexical.load(words, **size, threads=self.threads), ranker=load_ranker(words, **size),
+                fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
+                by_words=s.lexical.candidates, threads=self.threads,
+            )  # fmt: skip
+            if bow.shape[0] >= FEWEST and rows.labels.nnz:
+                finder = Finder(self._network(stage))
+                plus = fit_plus(
+                    plus, finder, rows.prepared, bow, rows.labels, rows.excluded, s.fusion, noise_seed(s),
+                    self.progress.say,
+                )  # fmt: skip
+            plus.write_score(folder)
+
+        return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build)
+
     def _clusters(self, name: str, prepared: Prepared, network: Network | None = None) -> Path:
         """Balanced clusters of label centroids, on tf-idf or, given a network, on [tf-idf, phi]."""
 
@@ -160,7 +211,7 @@ class _Steps:
             clusters = balanced_clusters(
                 centroids,
                 known(self.settings.clustering.clusters),
-                seed=self.settings.run.seed,
+                seed=noise_seed(self.settings),
                 members=np.bincount(prepared.train.labels.indices, minlength=len(self.data.labels)) > 0,
                 iterations=self.settings.clustering.iterations,
                 threads=self.threads,
@@ -170,7 +221,7 @@ class _Steps:
                 folder / "words.json", typical_words(prepared, clusters, known(self.settings.clustering.clusters))
             )
 
-        return self.run.step(name, vars(self.settings.clustering), build)
+        return self.run.step(name, {**vars(self.settings.clustering), "member": self.settings.run.member}, build)
 
     def _clusters_again(self, prepared: Prepared, clusters: Path) -> Path:
         """A short first stage only to cluster once more on [tf-idf, phi]; nothing else of it is kept."""
@@ -202,7 +253,7 @@ class _Steps:
                 kappa=known(s.index.kappa),
                 beta=known(s.index.beta),
                 logits=s.index.logits,
-                rng=generator(s.run.seed, "adjacency"),
+                rng=generator(noise_seed(s), "adjacency"),
             )
             save_index(found.index, folder / "index.safetensors")
             rescues = {"by_matching": found.rescued_by_matching, "by_cluster": found.rescued_by_cluster}
@@ -240,11 +291,14 @@ class _Steps:
     def _network(self, stage: Path) -> Network:
         return load_network(stage / "network", device=self.device, threads=self.threads)
 
-    def _model(self, prepared: Prepared, clusters: Path, stage: Path) -> Path:
+    def _model(self, prepared: Prepared, clusters: Path, stage: Path, plus: list[Path]) -> Path:
         """Everything a user needs, in one folder."""
 
         def build(folder: Path) -> None:
             link_tree(stage / "network", folder)
+            for file in [path for step in plus for path in sorted(step.iterdir())]:
+                if file.name not in ("done.json", "begun.json"):
+                    link_or_copy(file, folder / file.name)
             counts, n_train = training_counts(self.data)
             Model(
                 network=self._network(stage),
@@ -258,6 +312,23 @@ class _Steps:
             ).write_around(folder)
 
         return self.run.step("90-model", {"data": self.data.name}, build)
+
+
+def write_words(
+    folder: Path, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, kinds: np.ndarray, s: Settings
+) -> None:
+    """The lexical index and the ranker of some rows, into a folder."""
+    threads = known(s.run.threads)
+    lexical = build_lexical(
+        bow, labels, kinds, words_per_label=s.lexical.words_per_label, text_weight=s.lexical.label_text_weight,
+        threads=threads,
+    )  # fmt: skip
+    lexical.save(folder)
+    ordinary = kinds != KIND_LABEL_TEXT
+    found = np.full((len(kinds), min(s.ranker.negatives, labels.shape[1])), NOTHING, dtype=np.int32)
+    left_out = ragged(excluded, np.flatnonzero(ordinary))[0]
+    found[ordinary] = lexical.find(sp.csr_matrix(bow[ordinary]), found.shape[1], left_out).labels
+    save_ranker(train_ranker(bow, found, labels, excluded, s.ranker, threads=threads), folder)
 
 
 def read_clusters(folder: Path) -> np.ndarray:

@@ -72,6 +72,28 @@ class Predictions:
         parts = None if self.parts is None else {name: values[:, :k] for name, values in self.parts.items()}
         return replace(self, labels=self.labels[:, :k], scores=self.scores[:, :k], parts=parts)
 
+    def above(self, threshold: float) -> Predictions:
+        """Without the labels whose score is below the threshold; they are the last of a row."""
+        low = self.scores < threshold
+        labels, scores = np.where(low, NOTHING, self.labels), np.where(low, 0, self.scores).astype(np.float32)
+        parts = self.parts and {
+            name: np.where(low, NOTHING if name == "cluster" else 0, values).astype(values.dtype)
+            for name, values in self.parts.items()
+        }
+        return replace(self, labels=labels, scores=scores, parts=parts)
+
+    def widened(self, k: int) -> Predictions:
+        """With exactly k columns: nothing where there are fewer."""
+        more = k - self.labels.shape[1]
+        if more <= 0:
+            return self.top(k)
+
+        def wide(values: np.ndarray, nothing: int = 0) -> np.ndarray:
+            return np.pad(values, ((0, 0), (0, more)), constant_values=nothing)
+
+        parts = self.parts and {name: wide(v, NOTHING if name == "cluster" else 0) for name, v in self.parts.items()}
+        return replace(self, labels=wide(self.labels, NOTHING), scores=wide(self.scores), parts=parts)
+
     def to_csr(self, n_labels: int) -> sp.csr_matrix:
         """Scores as a sparse n x L matrix."""
         rows, columns = np.nonzero(self.labels >= 0)

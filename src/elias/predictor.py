@@ -7,9 +7,10 @@
         vectorizer.json, .npy    tf-idf (texts only)
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
         search.safetensors       what the CPU search reads, made from the others; may be deleted
+        plus.json, lexical.safetensors, ranker.safetensors, fusion.json      ELIAS++, where it is on
 
-format_version 2 (since then classifiers may be bfloat16 or int8). Policy: a change that an older elias would misread
-raises it; this version reads every format_version up to its own and refuses newer ones, naming the version that wrote
+format_version 3 (2: classifiers may be bfloat16 or int8; 3: plus.json). Policy: a change that an older elias would
+misread raises it; this version reads every format_version up to its own and refuses newer ones, naming the version that wrote
 them.
 """
 
@@ -33,15 +34,17 @@ from .errors import InputError, ModelError, did_you_mean
 from .features import TfIdf
 from .finder import BATCH, Finder
 from .label_file import read_labels, write_labels
-from .model import Network
+from .model import Network, ragged
 from .network_files import load_network, write_network
 from .persistence import read_object, write_json, written_beside
+from .plus import NAME as PLUS
+from .plus import Plus
 from .predictions import Predictions, stack
 from .search import Ragged
 from .search_files import read_search, write_search
 from .version import __version__
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MOST_CANDIDATES = 1 << 22  # scored at a time
 
 
@@ -57,6 +60,7 @@ class Model:
     vectorizer: TfIdf | None
     n_train: int
     about: dict[str, Any] = field(default_factory=dict)  # settings, dataset facts, metrics
+    plus: Plus | None = None  # ELIAS++; None: the network alone
     cpu_search: InitVar[CpuSearch | None] = None
 
     def __post_init__(self, cpu_search: CpuSearch | None) -> None:
@@ -72,12 +76,17 @@ class Model:
 
     def prepare(self, inputs: Any) -> tuple[Any, int]:
         """Texts, or a matrix of the kind the model was trained on, as the encoder wants them; and how many."""
+        given = self.given(inputs)
+        return self.network.encoder.prepare(given), len(given)
+
+    def given(self, inputs: Any) -> Inputs:
+        """Inputs, checked: texts with their tf-idf, or vectors."""
         if self.vectorizer is not None:
             texts = _texts(inputs)
-            return self.network.encoder.prepare(Inputs(texts=texts, bow=self.vectorizer.transform(texts))), len(texts)
-        return self._prepare_vectors(inputs)
+            return Inputs(texts=texts, bow=self.vectorizer.transform(texts))
+        return self._given_vectors(inputs)
 
-    def _prepare_vectors(self, inputs: Any) -> tuple[Any, int]:
+    def _given_vectors(self, inputs: Any) -> Inputs:
         if isinstance(inputs, str) or (isinstance(inputs, list | tuple) and inputs and isinstance(inputs[0], str)):
             raise InputError("this model was trained on vectors, not on texts; pass a matrix with one row an input")
         width = int(self.about["dataset"]["features"])
@@ -99,7 +108,7 @@ class Model:
         values = matrix if isinstance(matrix, np.ndarray) else matrix.data
         if not np.isfinite(values).all():
             raise InputError("the vectors hold NaN or infinite values")
-        return self.network.encoder.prepare(given), len(given)
+        return given
 
     def predict(
         self,
@@ -110,22 +119,26 @@ class Model:
         candidates: Sequence[Sequence[str]] | None = None,
         allow: Sequence[str] | None = None,
         block: Sequence[str] | None = None,
+        threshold: float | None = None,
         explain: bool = False,
     ) -> Predictions:
         """The k best labels of each input.
 
         `candidates`: for each input, the only labels to score, each over all clusters. `allow`: the same list
         for every input; with both, labels of both. `block`: labels never to suggest. `ids`: the inputs' own ids,
-        echoed; where the dataset said exclude_own_id, an input is never given its own id.
+        echoed; where the dataset said exclude_own_id, an input is never given its own id. `threshold`: only labels
+        that are right with at least this probability.
         """
+        self.check_threshold(threshold)
         if isinstance(inputs, str):
             inputs = [inputs]
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
-        prepared, n = self.prepare(inputs)
-        for what, given in (("candidate lists", candidates), ("ids", ids)):
-            if given is not None and len(given) != n:
-                raise InputError(f"{len(given)} {what} for {n} inputs; give one for each")
+        given = self.given(inputs)
+        prepared, n = self.network.encoder.prepare(given), len(given)
+        for what, items in (("candidate lists", candidates), ("ids", ids)):
+            if items is not None and len(items) != n:
+                raise InputError(f"{len(items)} {what} for {n} inputs; give one for each")
         k = min(k, len(self.labels))
         blocked = self._numbers(block or [], "block")
         if candidates is None and allow is None:
@@ -138,13 +151,45 @@ class Model:
             rows = np.arange(start, min(start + batch, n))
             if wanted is None:
                 excluded = self._excluded(blocked, ids, rows)
-                found = self.finder.find(prepared, rows, k, excluded=excluded, explain=explain)
+                found = self._find(given, prepared, rows, k, excluded, explain)
             else:
                 left = [np.setdiff1d(wanted[row], np.union1d(blocked, self._own(ids, row))) for row in rows.tolist()]
-                found = self.finder.score(prepared, rows, k, _ragged(left), explain=explain)
+                found = self._score(given, prepared, rows, k, _ragged(left), explain)
             pieces.append(found)
         answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
-        return replace(answer, ids=ids, label_ids=self.labels.ids)
+        answer = replace(answer, ids=ids, label_ids=self.labels.ids)
+        return answer if threshold is None else answer.above(threshold)
+
+    def _find(
+        self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, excluded: Ragged | None, explain: bool
+    ) -> Predictions:
+        if self.plus is None:
+            return self.finder.find(prepared, rows, k, excluded=excluded, explain=explain)
+        return self.plus.find(self.finder, prepared, _words(given, rows), rows, k, excluded=excluded, explain=explain)
+
+    def _score(
+        self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, wanted: Ragged, explain: bool
+    ) -> Predictions:
+        if self.plus is None:
+            return self.finder.score(prepared, rows, k, wanted, explain=explain)
+        return self.plus.score(self.finder, prepared, _words(given, rows), rows, k, wanted, explain=explain)
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether scores are probabilities, so that a threshold means something."""
+        return self.plus is not None and self.plus.fusion.probability is not None
+
+    def check_threshold(self, threshold: float | None) -> None:
+        """Refuse a threshold that is none, or that this model gives no meaning to."""
+        if threshold is None:
+            return
+        if not 0.0 <= threshold <= 1.0:
+            raise InputError(f"threshold={threshold}: it is a probability; give a number from 0 to 1")
+        if not self.gives_probabilities:
+            raise InputError(
+                f"threshold={threshold}: the scores of this model are no probabilities, because it was fitted without "
+                "calibration rows; fit it again with split.calibration_rows=500 or more, or leave the threshold out"
+            )
 
     def _excluded(self, blocked: np.ndarray, ids: Sequence[str] | None, rows: np.ndarray) -> Ragged | None:
         """Labels that each row must not be given; None for the usual case that there are none."""
@@ -165,8 +210,13 @@ class Model:
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of dataset rows, with the pairs the dataset excludes left out; for evaluation."""
-        prepared, n = self.prepare(inputs)
-        found = self.finder.find_all(prepared, n, min(k, len(self.labels)), excluded=excluded)
+        given, k = self.given(inputs), min(k, len(self.labels))
+        prepared = self.network.encoder.prepare(given)
+        pieces = []
+        for start in range(0, len(given), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(given)))
+            pieces.append(self._find(given, prepared, rows, k, ragged(excluded, rows)[0], False))
+        found = stack(pieces) if pieces else Predictions.of_nothing(k)
         return replace(found, label_ids=self.labels.ids)
 
     def _own(self, ids: Sequence[str] | None, row: int) -> np.ndarray:
@@ -196,6 +246,8 @@ class Model:
         with written_beside(folder) as part:
             part.mkdir()
             write_network(self.network, part)
+            if self.plus is not None:
+                self.plus.save(part)
             self.write_around(part)
 
     def write_around(self, folder: Path) -> None:
@@ -239,7 +291,18 @@ def load(folder: str | Path, *, device: str = "auto", threads: int | None = None
         n_train=about.pop("n_train"),
         about=about,
         cpu_search=read_search(network, folder),
+        plus=_load_plus(folder, counts, vectorizer, about, network.threads),
     )
+
+
+def _load_plus(
+    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], threads: int
+) -> Plus | None:
+    """ELIAS++ of a folder, where it has one."""
+    if not (folder / PLUS).exists():
+        return None
+    n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
+    return Plus.load(folder, counts, n_words, threads=threads)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -275,6 +338,12 @@ def _texts(inputs: Any) -> Sequence[str]:
             raise InputError(f"input {number} is {type(text).__name__}, not a text: {text!r}"[:200])
     checked: Sequence[str] = inputs
     return checked
+
+
+def _words(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:
+    """tf-idf of some inputs, or their sparse vectors."""
+    assert given.bow is not None
+    return given.bow if len(rows) == given.bow.shape[0] else sp.csr_matrix(given.bow[rows])
 
 
 def _ragged(lists: list[np.ndarray]) -> Ragged:

@@ -34,6 +34,8 @@ class Prepared:
 
     train: TrainingRows
     validation: TrainingRows
+    calibration: TrainingRows
+    bow_calibration: sp.csr_matrix | np.ndarray
     bow: sp.csr_matrix | np.ndarray  # what labels are clustered on: tf-idf rows, or the user's own vectors
     vectorizer: TfIdf | None
     encoder_folder: Path
@@ -60,7 +62,8 @@ def write_preparation(data: Dataset, settings: Settings, folder: Path, progress:
             raise DataError(f"{data.name}: no word occurs in {least} training texts; try features.min_df=1")
         vectorizer.save(folder)
         write_csr(folder / "bow-train", bow)
-        write_csr(folder / "bow-validation", vectorizer.transform(_validation(data, parts).texts or []))
+        for name, rows in (("validation", _validation(data, parts)), ("calibration", _calibration(data, parts))):
+            write_csr(folder / f"bow-{name}", vectorizer.transform(rows.texts or []))
     elif sp.issparse(train.vectors):
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
     else:
@@ -77,15 +80,20 @@ def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: 
     encoder.to(pick_device(settings.run.device))
     vectorizer = TfIdf.load(folder) if (folder / "vectorizer.json").exists() else None
     out: dict[str, TrainingRows] = {}
-    for name, rows in (("train", _train(data, parts, settings)), ("validation", _validation(data, parts))):
+    bows: dict[str, sp.csr_matrix | np.ndarray] = {}
+    parts_of = {"train": _train(data, parts, settings), "validation": _validation(data, parts)}
+    for name, rows in {**parts_of, "calibration": _calibration(data, parts)}.items():
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
         with torch_threads(known(settings.run.threads)):
             prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(progress))
         out[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights, rows.kinds)
-        if name == "train":
-            bow = inputs.bow if inputs.bow is not None else inputs.vectors
-    assert bow is not None
-    return Prepared(out["train"], out["validation"], bow, vectorizer, folder / "encoder")
+        words = inputs.bow if inputs.bow is not None else inputs.vectors
+        assert words is not None
+        bows[name] = words
+    return Prepared(
+        out["train"], out["validation"], out["calibration"], bows["calibration"], bows["train"], vectorizer,
+        folder / "encoder",
+    )  # fmt: skip
 
 
 class _Live:
@@ -116,16 +124,22 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     split = reserve(
         data.train,
         validation_rows=0 if own_file else wanted,
-        calibration_rows=settings.split.calibration_rows,
+        calibration_rows=0 if own_file else known(settings.split.calibration_rows),
         seed=settings.split.seed,
     )
-    validation = split.validation
+    validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
-        n = len(data.validation)
-        validation = (
-            np.unique(np.linspace(0, n - 1, min(n, wanted)).astype(np.int64)) if wanted else np.empty(0, np.int64)
-        )
-    return {"train": split.train, "validation": validation, "calibration": split.calibration}
+        every = np.arange(len(data.validation))
+        calibration = _evenly(every, known(settings.split.calibration_rows))
+        validation = _evenly(np.setdiff1d(every, calibration), wanted)
+    return {"train": split.train, "validation": validation, "calibration": calibration}
+
+
+def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
+    """So many of the rows, evenly spaced; all if there are fewer."""
+    wanted = min(wanted, len(rows))
+    chosen: np.ndarray = rows[np.linspace(0, len(rows) - 1, wanted).astype(np.int64)] if wanted else rows[:0]
+    return chosen
 
 
 def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> Rows:
@@ -135,8 +149,25 @@ def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> R
 
 
 def _validation(data: Dataset, parts: dict[str, np.ndarray]) -> Rows:
-    source = data.validation if data.validation is not None and len(data.validation) else data.train
-    return source.take(parts["validation"])
+    return _held_out_of(data).take(parts["validation"])
+
+
+def _calibration(data: Dataset, parts: dict[str, np.ndarray]) -> Rows:
+    return _held_out_of(data).take(parts["calibration"])
+
+
+def _held_out_of(data: Dataset) -> Rows:
+    """Where held-out rows come from: the validation file if there is one."""
+    return data.validation if data.validation is not None and len(data.validation) else data.train
+
+
+def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:
+    """Every row of the training file, held out or not, and label texts: (tf-idf, rows)."""
+    rows = with_label_texts(data.train, data.labels) if settings.features.label_texts else data.train
+    if vectorizer is not None:
+        return vectorizer.transform(rows.texts or []), rows
+    assert rows.vectors is not None
+    return sp.csr_matrix(rows.vectors, dtype=np.float32), rows
 
 
 def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> Encoder:

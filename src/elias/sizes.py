@@ -18,6 +18,7 @@ def size_of(data: Dataset) -> DataSize:
         labels=int(np.count_nonzero(np.bincount(labels.indices, minlength=labels.shape[1]))),
         pairs=int(labels.nnz),
         has_texts=data.train.texts is not None,
+        has_words=not isinstance(data.train.vectors, np.ndarray),
         own_validation=0 if data.validation is None else len(data.validation),
         label_texts=count_label_texts(data.train, data.labels),
     )

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from .checkpoint import restore_checkpoint, save_checkpoint
-from .config import Settings, StageSettings, known
+from .config import Settings, StageSettings, known, noise_seed
 from .devices import torch_threads
 from .encoders import Encoder
 from .index import LabelIndex
@@ -60,7 +60,7 @@ def new_network(
     if previous is not None and stage.classifiers == "carried":
         weights, biases = previous.trained_weights.values, previous.classifier_biases.values
     elif stage.classifiers == "random":
-        rng = generator(settings.run.seed, name, "classifiers")
+        rng = generator(noise_seed(settings), name, "classifiers")
         weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, encoder.dim, rng))
         biases = biases[:, None]
     else:
@@ -115,7 +115,7 @@ def train_stage(
             saver.epoch(trainer)
 
         trainer = Trainer(
-            network, train, validation, stage, stage=name, seed=settings.run.seed,
+            network, train, validation, stage, stage=name, seed=noise_seed(settings),
             keep_best=lambda network: save_network(network, folder / "network"),
             after_step=after_step, after_epoch=after_epoch,
         )  # fmt: skip

@@ -207,3 +207,21 @@ def top_k(start, stop, scores_BN, order_BN, out_BK):  # type: ignore[no-untyped-
         ranks = np.argsort(~keys[:found], kind="mergesort")
         for j in range(kept):
             out_BK[row, j] = column_of[ranks[j]]
+
+
+@njit(cache=True, nogil=True)
+def paths_to_labels(start, stop, s_BC, labels_BS, indptr, clusters, scores, cluster_BS, s_BS, e_BS):  # type: ignore[no-untyped-def]
+    """The strongest path s_c * e to each label over all of its clusters, ties to the lower cluster; -1 has none."""
+    for row in range(start, stop):
+        s_C = s_BC[row]
+        for column in range(labels_BS.shape[1]):
+            label = labels_BS[row, column]
+            if label < 0:
+                continue
+            best = np.float32(-1.0)
+            for edge in range(indptr[label], indptr[label + 1]):
+                path = s_C[clusters[edge]] * scores[edge]
+                if path > best:
+                    best = path
+                    cluster_BS[row, column] = clusters[edge]
+                    s_BS[row, column], e_BS[row, column] = s_C[clusters[edge]], scores[edge]

@@ -1,0 +1,161 @@
+"""The final score of a label from all that speaks for it.
+
+    learned    s = u . x + v . tanh(W x + b)     x the columns of `evidence`, each at mean 0 and spread 1
+    tree       s = w T(p, q, p q, n_l) + (1 - w) p q     T a decision tree; the paper's, up to a factor of 2
+    product    s = p q
+
+`learned` minimises, on rows held out of everything else, a softmax cross-entropy over the labels of each row (which
+one is right) plus a binary cross-entropy (how sure). Then `probability` turns s into a probability.
+In: `Evidence`, and which labels are right. Out: a score for each label; arrays on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .config import FusionSettings
+from .errors import ModelError
+from .evidence import N_COLUMNS, Evidence
+from .persistence import read_object, write_json
+from .probability import ProbabilityMap
+from .ranker import quality
+from .trees import Tree, fit_tree
+
+NAME = "fusion.json"
+FARTHEST = 6.0  # spreads from the mean
+RATE, DECAY, BATCH = 5e-3, 1e-3, 64
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The weights of the learned score."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+    linear: np.ndarray  # u
+    hidden: np.ndarray  # W, [columns, units]
+    shift: np.ndarray  # b
+    out: np.ndarray  # v
+    bias: float
+
+    def __call__(self, columns: np.ndarray) -> np.ndarray:
+        x = np.clip((columns - self.mean) / self.spread, -FARTHEST, FARTHEST)
+        score: np.ndarray = x @ self.linear + np.tanh(x @ self.hidden + self.shift) @ self.out + np.float32(self.bias)
+        return score
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A final score and, where there were rows to learn it from, its probability."""
+
+    kind: str
+    loss: str  # of the ranker
+    learned: Learned | None = None
+    tree: Tree | None = None
+    tree_weight: float = 0.5
+    probability: ProbabilityMap | None = None
+
+    def score(self, evidence: Evidence, best: np.ndarray | None = None) -> np.ndarray:
+        """float32 [rows, m]; `best` as in `Evidence.columns`."""
+        if self.learned is not None:
+            return self.learned(evidence.columns(best)).astype(np.float32)
+        q = quality(evidence.margin, self.loss)
+        product = evidence.p * q
+        if self.tree is None:
+            return np.asarray(product, dtype=np.float32)
+        columns = np.stack([evidence.p, q, product, evidence.counts], axis=-1).astype(np.float32)
+        return np.asarray(self.tree_weight * self.tree(columns) + (1 - self.tree_weight) * product, dtype=np.float32)
+
+    def save(self, folder: Path) -> None:
+        content: dict[str, Any] = {"kind": self.kind, "loss": self.loss, "tree_weight": self.tree_weight}
+        if self.learned is not None:
+            content["learned"] = {name: np.asarray(value).tolist() for name, value in vars(self.learned).items()}
+        if self.tree is not None:
+            content["tree"] = self.tree.as_dict()
+        if self.probability is not None:
+            content["probability"] = self.probability.as_dict()
+        write_json(folder / NAME, content)
+
+    @classmethod
+    def load(cls, folder: Path) -> Fusion:
+        path = folder / NAME
+        content = read_object(path, "kind", "loss", "tree_weight")
+        try:
+            learned, tree, probability = (content.get(name) for name in ("learned", "tree", "probability"))
+            return cls(
+                content["kind"], content["loss"], learned and _learned(learned), tree and Tree.from_dict(tree),
+                float(content["tree_weight"]), probability and ProbabilityMap.from_dict(probability),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as problem:
+            raise ModelError(f"{path}: not a final score of elias ({problem}); restore it from a copy") from None
+
+
+def _learned(content: dict[str, Any]) -> Learned:
+    arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
+    units = arrays["out"].shape
+    shapes = {"mean": (N_COLUMNS,), "spread": (N_COLUMNS,), "linear": (N_COLUMNS,), "hidden": (N_COLUMNS, *units)}
+    for name, shape in {**shapes, "shift": units}.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
+    return Learned(**arrays, bias=float(content["bias"]))
+
+
+def fit_fusion(evidence: Evidence, right: np.ndarray, settings: FusionSettings, loss: str, seed: int) -> Fusion:
+    """Learn the final score from labels that were found [rows, m] and whether each is right."""
+    if settings.kind == "product":
+        return Fusion("product", loss)
+    if settings.kind == "tree":
+        q, there = quality(evidence.margin, loss), evidence.labels >= 0
+        columns = np.stack([evidence.p, q, evidence.p * q, evidence.counts], axis=-1)[there]
+        return Fusion("tree", loss, tree=fit_tree(columns, right[there]), tree_weight=settings.tree_weight)
+    return Fusion("learned", loss, learned=_fit_learned(evidence, right, settings, seed))
+
+
+def _fit_learned(evidence: Evidence, right: np.ndarray, settings: FusionSettings, seed: int) -> Learned:
+    import torch
+
+    columns, there = evidence.columns(), evidence.labels >= 0
+    mean = columns[there].mean(axis=0)
+    spread = columns[there].std(axis=0) + np.float32(1e-6)
+    x = torch.from_numpy(np.clip((columns - mean) / spread, -FARTHEST, FARTHEST))
+    y, mask = torch.from_numpy(right.astype(np.float32)), torch.from_numpy(there)
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(N_COLUMNS, settings.hidden, generator=generator) / N_COLUMNS**0.5
+    units = [torch.zeros(settings.hidden), torch.zeros(settings.hidden)]
+    weights = [torch.zeros(N_COLUMNS), hidden, *units, torch.zeros(1)]
+    for weight in weights:
+        weight.requires_grad_()
+    linear, hidden, shift, out, bias = weights
+    optimiser = torch.optim.AdamW(weights, lr=RATE, weight_decay=DECAY)
+    rows = np.flatnonzero((right & there).any(axis=1))
+    steps = settings.epochs * max(1, -(-len(rows) // BATCH))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps + 1)
+    rng = np.random.default_rng(seed)
+    for _ in range(settings.epochs):
+        order = rng.permutation(rows)
+        for start in range(0, len(order), BATCH):
+            batch = torch.from_numpy(order[start : start + BATCH])
+            z = x[batch] @ linear + torch.tanh(x[batch] @ hidden + shift) @ out + bias
+            total = _listwise_and_binary(z, y[batch], mask[batch])
+            optimiser.zero_grad()
+            total.backward()
+            optimiser.step()
+            schedule.step()
+    u, w, b, v, last = (weight.detach().numpy().copy() for weight in weights)
+    return Learned(mean, spread, u, w, b, v, float(last[0]))
+
+
+def _listwise_and_binary(z: Any, y: Any, mask: Any) -> Any:
+    """Softmax cross-entropy of the right labels of each row, plus binary cross-entropy of every label, row means."""
+    import torch
+    from torch.nn import functional as F
+
+    y = y * mask
+    log_share = torch.log_softmax(z.masked_fill(~mask, -1e9), dim=1).masked_fill(~mask, 0.0)
+    listwise = -(y * log_share).sum(1) / y.sum(1).clamp(min=1.0)
+    binary = (F.binary_cross_entropy_with_logits(z, y, reduction="none") * mask).sum(1) / y.sum(1).clamp(min=1.0)
+    return (listwise + binary).mean()

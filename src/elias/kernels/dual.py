@@ -1,0 +1,193 @@
+"""Linear classifiers of the ranker by dual coordinate descent, one label after the other.
+
+    squared hinge   min_w  1/2 |w|^2 + C sum_i max(0, 1 - y_i w.x_i)^2      (Hsieh et al. 2008)
+    logistic        min_w  1/2 |w|^2 + C sum_i log(1 + exp(-y_i w.x_i))     (Yu, Huang and Lin 2011)
+
+Rows are sparse (CSR) with one more feature of value 1, the bias. A label sees its own pairs only: pairs[starts[l] :
+starts[l + 1]] are row numbers, signs say y. w lives in a scratch array as long as the vocabulary, which is zero before
+and after each label, so a label costs time in proportion to its own pairs. The order of the pairs is shuffled by a
+generator seeded with the label, so results depend neither on threads nor on timing.
+Twin: `tests/test_dual.py` minimises the same functions with scipy and liblinear.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+SQUARED_HINGE, LOGISTIC = 0, 1
+INNER = 30  # Newton steps for one dual variable at most; two or three are usual
+
+
+@njit(cache=True, nogil=True)
+def _shuffle(order, n, state):  # type: ignore[no-untyped-def]
+    """Fisher-Yates with xorshift64; returns the generator's new state."""
+    for i in range(n - 1, 0, -1):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        j = np.int64(state % np.uint64(i + 1))
+        order[i], order[j] = order[j], order[i]
+    return state
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _margin(w, begin, end, indices, data):  # type: ignore[no-untyped-def]
+    """w . x of the row at indices[begin:end], without the bias."""
+    total = np.float32(0.0)
+    for j in range(begin, end):
+        total += w[indices[j]] * data[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _add(w, begin, end, indices, data, step):  # type: ignore[no-untyped-def]
+    for j in range(begin, end):
+        w[indices[j]] += np.float32(step) * data[j]
+
+
+@njit(cache=True, nogil=True)
+def _squared_hinge(rows, signs, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, seed):  # type: ignore[no-untyped-def]
+    """Fill w; return the bias. Stops when the projected gradients of a pass lie within eps of each other."""
+    n = len(rows)
+    diagonal = 0.5 / cost
+    bias = 0.0
+    for i in range(n):
+        alpha[i], order[i] = 0.0, i
+    state = np.uint64(2 * seed + 1) * np.uint64(0x9E3779B97F4A7C15)
+    active, bar = n, np.inf
+    for _ in range(passes):
+        state = _shuffle(order, active, state)
+        highest, lowest = -np.inf, np.inf
+        at = 0
+        while at < active:
+            i = order[at]
+            row, y = rows[i], np.float64(signs[i])
+            begin, end = indptr[row], indptr[row + 1]
+            gradient = y * (_margin(w, begin, end, indices, data) + bias) - 1.0 + diagonal * alpha[i]
+            projected = gradient
+            if alpha[i] == 0.0:
+                if gradient > bar:  # shrink: this pair will stay at 0
+                    active -= 1
+                    order[at], order[active] = order[active], order[at]
+                    continue
+                projected = min(gradient, 0.0)
+            highest, lowest = max(highest, projected), min(lowest, projected)
+            if abs(projected) > 1e-12:
+                old = alpha[i]
+                alpha[i] = max(0.0, old - gradient / (squares[row] + 1.0 + diagonal))
+                step = (alpha[i] - old) * y
+                _add(w, begin, end, indices, data, step)
+                bias += step
+            at += 1
+        if highest - lowest <= eps:
+            if active == n:
+                break
+            active, bar = n, np.inf  # once more over all pairs
+            continue
+        bar = highest if highest > 0.0 else np.inf
+    return bias
+
+
+@njit(cache=True, nogil=True)
+def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, seed):  # type: ignore[no-untyped-def]
+    """Fill w; return the bias. Newton steps on each dual variable; alpha and cost - alpha both stay above 0."""
+    n = len(rows)
+    bias = 0.0
+    start = min(0.001 * cost, 1e-8)
+    for i in range(n):
+        alpha[i], order[i] = start, i
+        row, step = rows[i], start * np.float64(signs[i])
+        _add(w, indptr[row], indptr[row + 1], indices, data, step)
+        bias += step
+    state = np.uint64(2 * seed + 1) * np.uint64(0x9E3779B97F4A7C15)
+    inner_eps = 1e-2
+    for _ in range(passes):
+        state = _shuffle(order, n, state)
+        worst, newton = 0.0, 0
+        for at in range(n):
+            i = order[at]
+            row, y = rows[i], np.float64(signs[i])
+            begin, end = indptr[row], indptr[row + 1]
+            square = squares[row] + 1.0
+            margin = y * (_margin(w, begin, end, indices, data) + bias)
+            # Minimise in z = alpha or cost - alpha, whichever is the smaller at the minimum.
+            flipped = margin + square * (0.5 * cost - alpha[i]) < 0.0
+            sign = -1.0 if flipped else 1.0
+            old = cost - alpha[i] if flipped else alpha[i]
+            z = 0.1 * old if old > 0.5 * cost else old
+            gradient = square * (z - old) + sign * margin + math.log(z / (cost - z))
+            worst = max(worst, abs(gradient))
+            for _ in range(INNER):
+                if abs(gradient) < inner_eps:
+                    break
+                curvature = square + cost / (cost - z) / z
+                moved = z - gradient / curvature
+                z = z * 0.1 if moved <= 0.0 else moved
+                gradient = square * (z - old) + sign * margin + math.log(z / (cost - z))
+                newton += 1
+            if newton:
+                new = cost - z if flipped else z
+                step = (new - alpha[i]) * y
+                alpha[i] = new
+                _add(w, begin, end, indices, data, step)
+                bias += step
+        if worst < eps:
+            break
+        if newton <= n // 10:
+            inner_eps = max(1e-8, 0.1 * inner_eps)
+    return bias
+
+
+@njit(cache=True, nogil=True)
+def _emit(rows, indptr, indices, w, least, out_words, out_weights):  # type: ignore[no-untyped-def]
+    """Write the weights of at least `least` in size, by rising word, and make w zero again; return how many."""
+    count = 0
+    for row in rows:
+        for j in range(indptr[row], indptr[row + 1]):
+            word = indices[j]
+            if abs(w[word]) >= least and w[word] != 0.0:
+                out_words[count], out_weights[count] = word, w[word]
+                count += 1
+            w[word] = np.float32(0.0)
+    order = np.argsort(out_words[:count])
+    out_words[:count] = out_words[:count][order]
+    out_weights[:count] = out_weights[:count][order]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def solve_labels(  # type: ignore[no-untyped-def]
+    first, last, starts, pairs, signs, indptr, indices, data, squares, loss, cost, eps, passes, least
+):
+    """(words, weights, counts, biases) of the labels first .. last, one after the other."""
+    n_words = indices.max() + 1 if len(indices) else 1
+    longest = 0
+    for label in range(first, last):
+        longest = max(longest, starts[label + 1] - starts[label])
+    w = np.zeros(n_words, dtype=np.float32)
+    alpha, order = np.empty(longest), np.empty(longest, dtype=np.int64)
+    words, weights = np.empty(1 << 16, dtype=np.int32), np.empty(1 << 16, dtype=np.float32)
+    counts, biases = np.zeros(last - first, dtype=np.int64), np.empty(last - first, dtype=np.float32)
+    filled = 0
+    for label in range(first, last):
+        rows, y = pairs[starts[label] : starts[label + 1]], signs[starts[label] : starts[label + 1]]
+        if loss == SQUARED_HINGE:
+            bias = _squared_hinge(rows, y, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, label)
+        else:
+            bias = _logistic(rows, y, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, label)
+        most = 0
+        for row in rows:
+            most += indptr[row + 1] - indptr[row]
+        most = min(most, n_words)
+        if filled + most > len(words):
+            size = max(2 * len(words), filled + most)
+            more_words, more_weights = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.float32)
+            more_words[:filled], more_weights[:filled] = words[:filled], weights[:filled]
+            words, weights = more_words, more_weights
+        counts[label - first] = _emit(rows, indptr, indices, w, least, words[filled:], weights[filled:])
+        biases[label - first] = bias
+        filled += counts[label - first]
+    return words[:filled].copy(), weights[:filled].copy(), counts, biases

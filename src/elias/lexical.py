@@ -1,0 +1,127 @@
+"""The sparse side of finding: labels by the words they share with a text.
+
+    c_l = normalised sum of tf-idf rows of the texts that have label l, its largest words only
+    t_l = tf-idf row of the label's own text
+    v_l = (s c_l + g t_l) / |s c_l + g t_l|      s = |sum of its rows|, g = lexical.label_text_weight
+    score_l(x) = v_l . x
+
+The index of the network finds by meaning and by what training taught it; this one finds by words, and rare labels by
+their own texts. A row never is part of the v of a label it does not have, so the labels that a training row finds
+here wrongly are the ones a new text would find wrongly: they are what the ranker learns from.
+In: tf-idf rows with labels. Out: an inverted index, and v and t of each label.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import kernels
+from .dataset.rows import KIND_LABEL_TEXT
+from .errors import ModelError
+from .features import normalise_rows
+from .paths import Ragged
+from .persistence import read_tensors, write_tensors
+from .predictions import NOTHING, Predictions
+from .sparse_rows import SparseRows
+
+NAME = "lexical.safetensors"
+
+
+class Lexical:
+    """Finds and scores labels by words. Holds no state of a query; any number of threads may call it."""
+
+    def __init__(
+        self, vectors: SparseRows, texts: SparseRows, shares: np.ndarray, postings: SparseRows, *, threads: int = 1
+    ) -> None:
+        self.vectors, self.texts, self.threads = vectors, texts, threads
+        self.shares = shares  # float32 [L, 2]: v = shares[:, 0] c + shares[:, 1] t
+        self.postings = postings  # the vectors seen from the words: row = word, "words" = labels
+        self._free: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque()
+
+    def find(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
+        """The k labels with the largest v . x of each row."""
+        from .kernels.postings import find_labels
+
+        n_rows = x.shape[0]
+        excluded = excluded or Ragged.empty(n_rows)
+        labels = np.full((n_rows, k), NOTHING, dtype=np.int32)
+        scores = np.zeros((n_rows, k), dtype=np.float32)
+
+        def rows(start: int, stop: int) -> None:
+            scratch = self._take_scratch()
+            find_labels(
+                start, stop, x.indptr, x.indices, x.data, self.postings.indptr, self.postings.words,
+                self.postings.weights, excluded.indptr, excluded.labels, *scratch, labels, scores,
+            )  # fmt: skip
+            self._free.append(scratch)
+
+        kernels.run(rows, n_rows, self.threads)
+        return Predictions(labels=labels, scores=scores)
+
+    def _take_scratch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        try:
+            return self._free.pop()
+        except IndexError:
+            n = len(self.vectors)
+            return np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
+
+    def scores(self, x: sp.csr_matrix, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(v . x, t . x, c . x) of the labels at each place."""
+        both = self.vectors.products(x, labels, threads=self.threads)
+        text = self.texts.products(x, labels, threads=self.threads)
+        places = np.maximum(labels, 0)
+        of_rows, of_text = self.shares[places, 0], self.shares[places, 1]
+        rows = np.where(of_rows > 0, (both - of_text * text) / np.maximum(of_rows, 1e-12), 0.0)
+        return both, text, rows.astype(np.float32)
+
+    def save(self, folder: Path) -> None:
+        named = {"vectors": self.vectors, "texts": self.texts, "postings": self.postings}
+        arrays = {key: array for prefix, rows in named.items() for key, array in rows.arrays(prefix).items()}
+        write_tensors(folder / NAME, {**arrays, "shares": self.shares})
+
+    @classmethod
+    def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> Lexical:
+        path = folder / NAME
+        arrays, _ = read_tensors(path)
+        vectors = SparseRows.from_arrays(arrays, "vectors", path, n_labels, n_words)
+        texts = SparseRows.from_arrays(arrays, "texts", path, n_labels, n_words)
+        postings = SparseRows.from_arrays(arrays, "postings", path, n_words, n_labels)
+        if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2):
+            raise ModelError(f"{path}: shares do not fit the other files of this model; restore it from a copy")
+        return cls(vectors, texts, arrays["shares"], postings, threads=threads)
+
+
+def build_lexical(
+    bow: sp.csr_matrix, labels: sp.csr_matrix, kinds: np.ndarray, *, words_per_label: int, text_weight: float,
+    threads: int = 1,
+) -> Lexical:  # fmt: skip
+    """The index of training rows; rows of kind label text give the labels' own texts."""
+    unit = normalise_rows(bow)
+    members = sp.csr_matrix(((labels.data > 0).astype(np.float32), labels.indices, labels.indptr), shape=labels.shape)
+    is_text = kinds == KIND_LABEL_TEXT
+    sums = sp.csr_matrix(members[~is_text].T @ unit[~is_text])
+    texts = normalise_rows(sp.csr_matrix(members[is_text].T @ unit[is_text]))
+    lengths = np.sqrt(np.asarray(sums.multiply(sums).sum(axis=1)).ravel())
+    centroids = normalise_rows(_largest(sums, words_per_label))
+    mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + text_weight * texts)
+    norms = np.sqrt(np.asarray(mixed.multiply(mixed).sum(axis=1)).ravel())
+    norms[norms == 0] = 1.0
+    shares = np.stack([lengths / norms, np.full_like(norms, text_weight) / norms], axis=1).astype(np.float32)
+    vectors = normalise_rows(mixed)
+    by_word = SparseRows.of(sp.csr_matrix(vectors.T))
+    return Lexical(SparseRows.of(vectors), SparseRows.of(texts), shares, by_word, threads=threads)
+
+
+def _largest(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+    """Only the `most` largest entries of each row."""
+    sizes = np.diff(matrix.indptr)
+    rows = np.repeat(np.arange(matrix.shape[0]), sizes)
+    order = np.lexsort((-matrix.data, rows))
+    within = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], sizes)
+    kept = np.sort(order[within < most])
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

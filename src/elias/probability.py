@@ -1,0 +1,83 @@
+"""From a score to the probability that the label is right: a rising curve through isotonic means.
+
+Isotonic regression of "is right" on the score, on rows the score was not learned from; its steps become a curve that
+rises strictly, straight between the middles of the steps, so the order of labels stays what it was.
+
+    calibration error = mean over ten bins of equally many pairs of |mean probability - share of right ones|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+BINS = 10
+MOST_KNOTS = 200
+SLOPE = 1e-7  # share of a sigmoid that keeps the order
+
+
+@dataclass(frozen=True)
+class ProbabilityMap:
+    scores: np.ndarray  # float64, rising
+    probabilities: np.ndarray  # float64, rising, within 0 .. 1
+    error: float  # calibration error, measured on rows that the curve was not drawn through
+    rows: int
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        inside = np.interp(scores, self.scores, self.probabilities)
+        rise = 1.0 / (1.0 + np.exp(-np.clip(scores, -60, 60)))  # beyond the ends, and where two means are level
+        return np.asarray((1 - SLOPE) * inside + SLOPE * rise)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "scores": self.scores.tolist(),
+            "probabilities": self.probabilities.tolist(),
+            "error": self.error,
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> ProbabilityMap:
+        scores, probabilities = (np.asarray(content[name], np.float64) for name in ("scores", "probabilities"))
+        if scores.shape != probabilities.shape or scores.ndim != 1 or len(scores) == 0 or (np.diff(scores) < 0).any():
+            raise ValueError("the curve of probabilities is broken")
+        return cls(scores, probabilities, float(content["error"]), int(content["rows"]))
+
+
+def fit_probability(scores: np.ndarray, right: np.ndarray, there: np.ndarray) -> ProbabilityMap:
+    """The curve of all rows; its error from curves of one half, measured on the other."""
+    half = np.arange(len(scores)) % 2 == 0
+    errors = []
+    for part in (half, ~half):
+        curve = _curve(scores[part][there[part]], right[part][there[part]])
+        if there[~part].any():
+            guessed = np.interp(scores[~part][there[~part]], *curve)
+            errors.append(calibration_error(guessed, right[~part][there[~part]]))
+    found = _curve(scores[there], right[there])
+    return ProbabilityMap(*found, float(np.mean(errors)) if errors else 0.0, len(scores))
+
+
+def _curve(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(scores, means): the middles of the steps of an isotonic regression."""
+    from sklearn.isotonic import IsotonicRegression
+
+    if len(scores) == 0:
+        return np.zeros(1), np.zeros(1)
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit_transform(scores, right)
+    order = np.argsort(scores, kind="stable")
+    levels, where = np.unique(fitted[order], return_inverse=True)
+    sizes = np.bincount(where)
+    middles = np.bincount(where, weights=scores[order].astype(np.float64)) / sizes
+    if len(levels) > MOST_KNOTS:
+        kept = np.unique(np.linspace(0, len(levels) - 1, MOST_KNOTS).astype(int))
+        middles, levels = middles[kept], levels[kept]
+    return middles, levels
+
+
+def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
+    order = np.argsort(probabilities, kind="stable")
+    bins = np.array_split(order, BINS)
+    gaps = [len(b) * abs(probabilities[b].mean() - right[b].mean()) for b in bins if len(b)]
+    return float(sum(gaps) / max(1, len(order)))

@@ -1,0 +1,98 @@
+"""The sparse ranker of ELIAS++: one linear classifier a label on tf-idf, for the labels that were found.
+
+    margin(x, l) = w_l . x + b_l        q_l = exp(-max(0, 1 - margin)^3)   (squared hinge)   or sigmoid(margin)
+
+A label's classifier is trained on its own texts against the texts that found it wrongly: the top predictions of every
+training row, by words (`lexical`) or by the network. Labels without a positive get no weights and a bias of -1.
+Solved by dual coordinate descent (`kernels/dual.py`), stored sparse, small weights dropped.
+In: tf-idf rows, labels, found labels of each row. Out: `SparseRows`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import kernels
+from .config import RankerSettings
+from .persistence import read_tensors, write_tensors
+from .sparse_rows import SparseRows
+
+NAME = "ranker.safetensors"
+LABELS_AT_A_TIME = 512
+NO_POSITIVES = -1.0  # bias of a label that has none
+LOSSES = {"squared-hinge": 0, "logistic": 1}
+
+
+def training_pairs(
+    found: np.ndarray, labels: sp.csr_matrix, excluded: sp.csr_matrix
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(starts, rows, signs) by label: every positive pair, and every found pair that is neither positive nor excluded.
+
+    `found` [rows, m] holds label numbers, -1 for none; rows beyond the last of `found` have positives only.
+    """
+    places = np.nonzero(found >= 0)
+    chosen = sp.csr_matrix((np.ones(len(places[0]), dtype=np.int8), (places[0], found[places])), shape=labels.shape)
+    positive = _pattern(labels)
+    wrong = _pattern(chosen)
+    for other in (positive, _pattern(excluded)):
+        wrong = sp.csr_matrix(wrong - wrong.multiply(other))
+        wrong.eliminate_zeros()
+    signed = sp.csc_matrix(positive - wrong)
+    signed.sort_indices()
+    return signed.indptr.astype(np.int64), signed.indices.astype(np.int32), signed.data.astype(np.int8)
+
+
+def _pattern(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """1 where an entry is above 0."""
+    kept = sp.csr_matrix(((matrix.data > 0).astype(np.int8), matrix.indices, matrix.indptr), shape=matrix.shape)
+    kept.eliminate_zeros()
+    kept.sum_duplicates()
+    return kept
+
+
+def train_ranker(
+    bow: sp.csr_matrix,
+    found: np.ndarray,
+    labels: sp.csr_matrix,
+    excluded: sp.csr_matrix,
+    settings: RankerSettings,
+    *,
+    threads: int = 1,
+) -> SparseRows:
+    """The classifiers of all labels."""
+    from .kernels.dual import solve_labels
+
+    starts, rows, signs = training_pairs(found, labels, excluded)
+    n_labels = labels.shape[1]
+    squares = np.asarray(bow.multiply(bow).sum(axis=1), dtype=np.float64).ravel()
+    cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
+    parts = kernels.run_ranges(
+        solve_labels, cuts, threads, starts, rows, signs, bow.indptr, bow.indices, bow.data, squares,
+        LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
+    )  # fmt: skip
+    words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    positives = np.bincount(_pattern(labels).indices, minlength=n_labels)
+    biases[positives == 0] = NO_POSITIVES
+    kept = np.repeat(positives > 0, counts)
+    counts = np.where(positives > 0, counts, 0)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return SparseRows(indptr, words[kept], weights[kept], biases, bow.shape[1])
+
+
+def quality(margins: np.ndarray, loss: str) -> np.ndarray:
+    """q of the margins."""
+    if loss == "logistic":
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(margins, -60, 60))), dtype=np.float32)
+    return np.asarray(np.exp(-(np.maximum(0.0, 1.0 - margins) ** 3)), dtype=np.float32)
+
+
+def save_ranker(ranker: SparseRows, folder: Path) -> None:
+    write_tensors(folder / NAME, ranker.arrays("ranker"))
+
+
+def load_ranker(folder: Path, *, n_labels: int, n_words: int) -> SparseRows:
+    arrays, _ = read_tensors(folder / NAME)
+    return SparseRows.from_arrays(arrays, "ranker", folder / NAME, n_labels, n_words)

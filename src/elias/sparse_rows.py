@@ -1,0 +1,86 @@
+"""One sparse vector of words a label, for products with texts: the ranker's classifiers, the texts of labels.
+
+product(x, l) = w_l . x + b_l
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import kernels
+from .errors import ModelError
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Row l is words[indptr[l] : indptr[l + 1]] with their weights, and a bias."""
+
+    indptr: np.ndarray  # int64 [L + 1]
+    words: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    biases: np.ndarray  # float32 [L]
+    n_words: int
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix, biases: np.ndarray | None = None) -> SparseRows:
+        n_labels, n_words = matrix.shape
+        given = np.zeros(n_labels, dtype=np.float32) if biases is None else biases.astype(np.float32)
+        indptr, words = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+        return cls(indptr, words, matrix.data.astype(np.float32), given, n_words)
+
+    def __len__(self) -> int:
+        return len(self.biases)
+
+    def products(self, x: sp.csr_matrix, labels: np.ndarray, *, threads: int = 1) -> np.ndarray:
+        """[rows, columns]: w_l . x + b_l of the labels at each place, 0 where a label is -1."""
+        from .kernels.postings import products
+
+        out = np.empty(labels.shape, dtype=np.float32)
+        labels = np.ascontiguousarray(labels, dtype=np.int32)
+
+        def rows(start: int, stop: int) -> None:
+            scratch = np.zeros(self.n_words, dtype=np.float32)
+            products(
+                start, stop, labels, x.indptr, x.indices, x.data, self.indptr, self.words, self.weights, self.biases,
+                scratch, out,
+            )  # fmt: skip
+
+        kernels.run(rows, len(labels), threads)
+        return out
+
+    def to_csr(self) -> sp.csr_matrix:
+        return sp.csr_matrix((self.weights, self.words, self.indptr), shape=(len(self), self.n_words))
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """For a safetensors file, each name with the prefix."""
+        named = {"indptr": self.indptr, "words": self.words, "weights": self.weights, "biases": self.biases}
+        return {f"{prefix}.{name}": array for name, array in named.items()}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
+    ) -> SparseRows:
+        """The inverse of `arrays`, refused where it does not fit a model with so many labels and words."""
+        try:
+            indptr, words, weights, biases = (
+                arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")
+            )
+        except KeyError as missing:
+            raise ModelError(f"{path}: has no {missing}; restore the file from a copy") from None
+        kinds = [array.dtype for array in (indptr, words, weights, biases)]
+        whole = (
+            kinds == [np.int64, np.int32, np.float32, np.float32]
+            and indptr.shape == (n_labels + 1,)
+            and biases.shape == (n_labels,)
+            and indptr[0] == 0
+            and indptr[-1] == len(words) == len(weights)
+            and bool(np.all(np.diff(indptr) >= 0))
+            and (len(words) == 0 or (int(words.min()) >= 0 and int(words.max()) < n_words))
+        )
+        if not whole:
+            raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
+        return cls(indptr, words, weights, biases, n_words)
