@@ -19,7 +19,7 @@ class LabelTree:
         self.model = PLT(str(folder), threads=threads, **settings)
 
     def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
-        self.model.fit(features, [labels.indices[a:b].tolist() for a, b in zip(labels.indptr, labels.indptr[1:])])  # noqa: B905, RUF007
+        self.model.fit(features, [row.tolist() for row in np.split(labels.indices, labels.indptr[1:-1])])
 
     def load(self) -> None:
         self.model.load()

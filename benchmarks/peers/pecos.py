@@ -32,7 +32,8 @@ class XrLinear:
         self.model = XLinearModel.load(str(self.folder), is_predict_only=True)
 
     def predict(self, features: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-        found = self.model.predict(features, only_topk=k, beam_size=self.beam_size, threads=self.threads)
+        threads = 1 if features.shape[0] == 1 else self.threads  # rows are what it shares among threads
+        found = self.model.predict(features, only_topk=k, beam_size=self.beam_size, threads=threads)
         return best_of_rows(found.tocsr(), k)
 
 
