@@ -18,7 +18,7 @@ import torch
 from . import kernels
 from .adjacency import learnable_index, matching
 from .clustering import balanced_clusters
-from .config import Settings, StageSettings, known, resolve
+from .config import ELIAS, Settings, StageSettings, known, resolve
 from .dataset import Dataset
 from .devices import pick_device, pick_threads
 from .encoders import load_encoder
@@ -235,6 +235,8 @@ class _Steps:
             )  # fmt: skip
 
         depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
+        if self.settings.model.kind != ELIAS:  # runs of before there was a choice stay valid
+            depends = {**depends, "model": vars(self.settings.model)}
         return self.run.step(name, depends, build, scratch=[CHECKPOINT])
 
     def _network(self, stage: Path) -> Network:
