@@ -128,3 +128,21 @@ def test_peers_program_says_what_is_missing(tiny_dataset: Path, tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert done.returncode == 2
     assert "write NAME=FOLDER with the folder of a trained model" in done.stderr
+
+
+@pytest.mark.slow
+def test_all_peers_on_the_small_dataset(tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    """Real peers; the first run makes .venv-peers. A second one takes everything from the first."""
+    program = [sys.executable, str(FOLDER / "peers.py"), str(tiny_dataset), "--work", str(tmp_path)]
+    command = [*program, "--models", f"ours={tiny_model_folder}", "--json", str(tmp_path / "result.json")]
+    for said in ("omikuji Bonsai-like: train", ""):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=900)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr
+    assert "train" not in done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert not result["left_out"]
+    assert {"PECOS XR-Linear", "omikuji Parabel-like", "omikuji Bonsai-like", "napkinXC PLT"} < set(result["metrics"])
+    for name, metrics in result["metrics"].items():
+        assert metrics["P@1"]["value"] > 30, name
+        assert all(result["figures"][name][key] > 0 for key in ("batch_ms", "single_p50_ms", "model_bytes")), name
