@@ -5,10 +5,11 @@
 
 The yardstick for the index: the paper's table 2. It is the network with one cluster that holds all labels, so that
 yhat = 1 everywhere, and it is saved and searched as that: prediction with K = L is exact. Only the loss is computed
-otherwise, as dense products over blocks of labels. (7) would divide by batch x L; with K, of training, a label's
+otherwise, as dense products over blocks of labels. Labels without a training row are in no cluster and in no sum.
+(7) would divide by batch x L; with K, of training, a label's
 gradient has the size it has in ELIAS, and AdamW's epsilon means the same.
 
-Shapes: B batch, L labels, N labels of a range, D dimension.
+Shapes: B batch, L labels of the cluster, N labels of a range, D dimension.
 """
 
 from __future__ import annotations
@@ -37,55 +38,58 @@ class OneVersusAll(Network):
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
         phi_BD = self.encoder.encode(prepared, batch.rows, learning)
-        size = min(self.index.n_labels, self.settings.training_shortlist_size or self.settings.shortlist_size)
+        labels = self.index.labels.astype(np.int64)
+        size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
         scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)
         pairs = (
-            _Pairs.of(batch.positives, batch.positive_weights, self.device),
-            _Pairs.of(batch.excluded, None, self.device),
+            _Pairs.of(batch.positives, batch.positive_weights, labels, self.device),
+            _Pairs.of(batch.excluded, None, labels, self.device),
         )
         tables = self.trained_weights, self.classifier_biases
-        value: Tensor = _AllLabels.apply(phi_BD, scale_B, *pairs, *tables, learning.tape)  # type: ignore[no-untyped-call]
+        rows_L = torch.from_numpy(labels).to(self.device)
+        value: Tensor = _AllLabels.apply(phi_BD, scale_B, *pairs, rows_L, *tables, learning.tape)  # type: ignore[no-untyped-call]
         return value
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """(row, label) pairs of a batch by rising label, with weights."""
+    """(row, label) pairs of a batch by rising label, with weights; a label is its place among the labels trained."""
 
-    labels: np.ndarray
+    places: np.ndarray
     rows_P: Tensor
-    labels_P: Tensor
+    places_P: Tensor
     weights_P: Tensor
 
     @classmethod
-    def of(cls, lists: Ragged, weights: np.ndarray | None, device: torch.device) -> _Pairs:
+    def of(cls, lists: Ragged, weights: np.ndarray | None, labels: np.ndarray, device: torch.device) -> _Pairs:
         order = np.argsort(lists.labels, kind="stable")
-        labels = lists.labels[order].astype(np.int64)
-        weights = np.ones(len(labels), dtype=np.float32) if weights is None else weights[order]
-        rows_P, labels_P, weights_P = (torch.from_numpy(a).to(device) for a in (lists.rows[order], labels, weights))
-        return cls(labels, rows_P, labels_P, weights_P)
+        order = order[np.isin(lists.labels[order], labels)]
+        places = np.searchsorted(labels, lists.labels[order])
+        weights = np.ones(len(order), dtype=np.float32) if weights is None else weights[order]
+        rows_P, places_P, weights_P = (torch.from_numpy(a).to(device) for a in (lists.rows[order], places, weights))
+        return cls(places, rows_P, places_P, weights_P)
 
     def between(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, columns from 0, and weights of the pairs whose labels are in a range."""
-        part = slice(*np.searchsorted(self.labels, [start, stop]).tolist())
-        return self.rows_P[part], self.labels_P[part] - start, self.weights_P[part]
+        part = slice(*np.searchsorted(self.places, [start, stop]).tolist())
+        return self.rows_P[part], self.places_P[part] - start, self.weights_P[part]
 
 
 class _AllLabels(torch.autograd.Function):
     """The loss as a differentiable function of phi; the gradients are made with it, block by block.
 
-    Where the classifiers may step at once, they do, and no gradient of L x D is ever held. Every row steps in every
-    step, so no row owes decay and `values` are up to date.
+    Where the classifiers may step at once, they do, and no gradient of L x D is ever held. Every row of `rows_L`
+    steps in every step, so none owes decay and their `values` are up to date.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs,
+        ctx: Any, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs, rows_L: Tensor,
         weights: RowTable, biases: RowTable, tape: Tape,
     ) -> Tensor:  # fmt: skip
         phi_BD = phi_BD.detach().contiguous()
-        rate, n_labels = tape.rates.get(weights), len(weights)
-        grad_bias_L1, kept = torch.empty_like(biases.values), []
+        rate, n_labels = tape.rates.get(weights), len(rows_L)
+        grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
         total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
         if rate is not None:
             weights.begin_step(rate)
@@ -93,18 +97,18 @@ class _AllLabels(torch.autograd.Function):
             last = min(first + BLOCK, n_labels)
             grad_ND = torch.empty((last - first, phi_BD.shape[1]), device=phi_BD.device)
             cuts = [*range(first, last, RANGE), last]
-            arrays = (phi_BD, scale_B, positives, excluded, weights.values, biases.values, grad_ND, grad_bias_L1, first)
+            tensors = (rows_L, weights.values, biases.values, grad_ND, grad_bias_L1)
             on_cpu = phi_BD.device.type == "cpu"
-            for loss, share_BD in kernels.run_ranges(_range, cuts, weights.threads if on_cpu else 1, *arrays):
+            arguments = (phi_BD, scale_B, positives, excluded, *tensors, first)
+            for loss, share_BD in kernels.run_ranges(_range, cuts, weights.threads if on_cpu else 1, *arguments):
                 total += loss
                 grad_phi_BD += share_BD
-            rows = torch.arange(first, last, device=phi_BD.device)
             if rate is not None:
-                weights.step_rows(rows, grad_ND, rate)
+                weights.step_rows(rows_L[first:last], grad_ND, rate)
             else:
                 kept.append(grad_ND)
         ctx.gradients = grad_phi_BD, grad_bias_L1, kept
-        ctx.tables, ctx.tape = (weights, biases), tape
+        ctx.tables, ctx.rows_L, ctx.tape = (weights, biases), rows_L, tape
         return torch.tensor(total, dtype=torch.float32, device=phi_BD.device)
 
     @staticmethod
@@ -112,21 +116,21 @@ class _AllLabels(torch.autograd.Function):
         factor = float(grads[0])
         (weights, biases), (phi_BD, bias_L1, kept) = ctx.tables, ctx.gradients
         assert kept or factor == 1.0, "classifiers have stepped with the loss as it was"
-        rows_L = torch.arange(len(biases), device=phi_BD.device)
-        ctx.tape.push(biases, rows_L, bias_L1 * factor)
+        ctx.tape.push(biases, ctx.rows_L, bias_L1 * factor)
         if kept:
-            ctx.tape.push(weights, rows_L, torch.cat(kept) * factor)
-        return phi_BD * factor, None, None, None, None, None, None
+            ctx.tape.push(weights, ctx.rows_L, torch.cat(kept) * factor)
+        return phi_BD * factor, None, None, None, None, None, None, None
 
 
 def _range(
     start: int, stop: int, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs,
-    weights_LD: Tensor, biases_L1: Tensor, grad_ND: Tensor, grad_bias_L1: Tensor, first: int,
+    rows_L: Tensor, weights: Tensor, biases: Tensor, grad_ND: Tensor, grad_bias_L1: Tensor, first: int,
 ) -> tuple[float, Tensor]:  # fmt: skip
     """Loss and gradient of phi from the labels of a range; those of the classifiers go into their rows."""
     torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
-    weights_ND = weights_LD[start:stop]
-    z_BN = torch.addmm(biases_L1[start:stop, 0], phi_BD, weights_ND.T)
+    rows_N = rows_L[start:stop]
+    weights_ND = weights[rows_N]
+    z_BN = torch.addmm(biases[rows_N, 0], phi_BD, weights_ND.T)
     terms_BN, grad_BN = F.softplus(z_BN), torch.sigmoid(z_BN)
     rows_P, columns_P, y_P = positives.between(start, stop)
     z_P = z_BN[rows_P, columns_P]
