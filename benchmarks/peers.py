@@ -40,6 +40,7 @@ FIGURES = {  # column: (name in the JSON, factor)
     "train MB": ("train_peak_bytes", 1e-6),
     "predict MB": ("predict_peak_bytes", 1e-6),
     "disk MB": ("model_bytes", 1e-6),
+    "busy %": ("cpu_pressure", 1.0),
 }
 
 
@@ -56,7 +57,7 @@ def main() -> None:
     }  # fmt: skip
     outputs, result["left_out"] = peers_of(args, data, work, label_texts) if args.peers else ({}, {})
     for name, folder in args.models:
-        outputs[name] = our_output(name, folder, args, work)
+        outputs[name] = our_output(name, folder, args, work, data.fingerprint())
     if not outputs:
         sys.exit("nothing to compare: no peer could be run and no --models were given")
     scored = {name: score_rows(np.load(folder / "predictions.npz")["labels"], data) for name, folder in outputs.items()}
@@ -119,10 +120,11 @@ def peers_of(
     return outputs, left_out
 
 
-def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path) -> Path:
-    """Predictions and figures of a model of ours, under a hash of its files."""
-    digest = hashlib.blake2b(digest_size=6)
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path, fingerprint: str) -> Path:
+    """Predictions and figures of a model of ours, under a hash of its files, the dataset and our own source."""
+    digest = hashlib.blake2b(fingerprint.encode(), digest_size=6)
+    sources = (ROOT / "src" / "elias").rglob("*.py")
+    for path in [*sorted(sources), *sorted(path for path in folder.rglob("*") if path.is_file())]:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     output = work / f"ours-{digest.hexdigest()}"
@@ -180,7 +182,7 @@ def show(result: dict[str, Any]) -> None:
         {"system": name, **{title: scaled(figures.get(key), factor) for title, (key, factor) in FIGURES.items()}}
         for name, figures in result["figures"].items()
     ]
-    report(f"cost; cpu_pressure {result['cpu_pressure']}", costs, as_json=False)
+    report("cost (busy %: cpu_pressure while the times were taken)", costs, as_json=False)
     for name, reason in result["left_out"].items():
         print(f"left out: {name}: {reason}")
 

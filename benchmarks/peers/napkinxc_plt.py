@@ -18,6 +18,9 @@ class LabelTree:
         folder.mkdir(parents=True, exist_ok=True)
         self.model = PLT(str(folder), threads=threads, **settings)
 
+    def prepare(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
+        pass
+
     def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
         self.model.fit(features, [row.tolist() for row in np.split(labels.indices, labels.indptr[1:-1])])
 

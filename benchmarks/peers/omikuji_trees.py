@@ -6,7 +6,6 @@ line does. A test row without a known word gets no answer.
 
 from __future__ import annotations
 
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,10 @@ from peers.runner import main
 class Trees:
     def __init__(self, folder: Path, settings: dict[str, Any], threads: int) -> None:
         self.folder, self.settings, self.threads = folder, settings, threads
+        self.rows = folder.with_name("train.txt")
+
+    def prepare(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
+        write_rows(self.rows, features, labels)
 
     def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
         import omikuji
@@ -27,11 +30,8 @@ class Trees:
         parameters = omikuji.Model.default_hyper_param()
         for name, value in self.settings.items():
             setattr(parameters, name, value)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "train.txt"
-            write_rows(path, features, labels)
-            model = omikuji.Model.train_on_data(str(path), parameters, n_threads=self.threads)
-        model.save(str(self.folder))
+        omikuji.Model.train_on_data(str(self.rows), parameters, n_threads=self.threads).save(str(self.folder))
+        self.rows.unlink()
 
     def load(self) -> None:
         import omikuji

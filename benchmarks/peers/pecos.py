@@ -18,6 +18,9 @@ class XrLinear:
     def __init__(self, folder: Path, settings: dict[str, Any], threads: int) -> None:
         self.folder, self.beam_size, self.threads = folder, settings["beam_size"], threads
 
+    def prepare(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
+        pass
+
     def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
         from pecos.xmc import Indexer, LabelEmbeddingFactory
         from pecos.xmc.xlinear.model import XLinearModel
