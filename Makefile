@@ -8,10 +8,10 @@ MINILM    := $(VENV)/.elias-minilm
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint test-slow bench bench-full minilm clean
+.PHONY: help install demo test lint test-slow bench bench-full bench-peers minilm clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 install: $(INSTALLED) ## create .venv and install ELIAS with the development tools
 
@@ -42,6 +42,9 @@ bench: $(BENCH) ## search, training step and scale on generated data, in under 1
 bench-full: bench ## the large sizes too: 670,091 and 3,000,000 labels
 	$(BIN)/python benchmarks/search.py --labels 670091 --clusters 8192 --no-torch
 	$(BIN)/python benchmarks/scale.py --labels 1048576 3000000
+
+bench-peers: $(INSTALLED) ## PECOS, omikuji and napkinXC on debian-related, in an environment of their own (.venv-peers)
+	$(BIN)/python benchmarks/peers.py datasets/debian-related $(if $(wildcard models/debian/config.json),--models elias=models/debian)
 
 $(BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

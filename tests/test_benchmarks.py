@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from elias import load, load_dataset
+from elias.evaluation import evaluate_model
+from elias.metrics import PerRow, evaluate
+from elias.sizes import training_counts
 from processes import environment
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -39,3 +46,103 @@ def test_scale() -> None:
     rows = rows_of("scale.py", "--labels", "4096", "--rules", "sqrt(L)", "--dim", "16", "--steps", "2")
     assert rows[0]["labels"] == 4096
     assert rows[0]["first answer ms"] > 0
+
+
+@pytest.fixture
+def comparison(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("peers.comparison")
+
+
+def made_up_predictions(truth: sp.csr_matrix, hit_rate: float, seed: int) -> np.ndarray:
+    """10 labels a row, some of them right: each right label takes the next place with probability `hit_rate`."""
+    rng = np.random.default_rng(seed)
+    found = np.full((truth.shape[0], 10), -1, dtype=np.int32)
+    for row in range(truth.shape[0]):
+        right = [int(label) for label in truth[row].indices if rng.random() < hit_rate]
+        wrong = np.setdiff1d(rng.permutation(truth.shape[1])[: 10 - len(right)], truth[row].indices)
+        found[row, : len(right) + len(wrong)] = [*right, *wrong]
+    return found
+
+
+def test_comparison_of_made_up_predictions(tiny_dataset: Path, comparison: Any) -> None:
+    data = load_dataset(tiny_dataset)
+    assert data.test is not None
+    rates = {"weak peer": 0.2, "peer": 0.6, "better": 0.95, "same": 0.6, "worse": 0.3}
+    systems = {
+        name: comparison.score_rows(made_up_predictions(data.test.labels, rate, seed=i), data)
+        for i, (name, rate) in enumerate(rates.items())
+    }
+    result = comparison.compare(systems, ours=["better", "same", "worse"])
+    verdicts = {name: against["P@1"]["verdict"] for name, against in result["against_best_peer"].items()}
+    assert verdicts == {"better": "above", "same": "level", "worse": "behind"}
+    for metric, found in result["against_best_peer"]["better"].items():
+        assert found["peer"] == "peer", metric
+        assert found["low"] < found["difference"] < found["high"]
+    counts, n_train = training_counts(data)
+    whole = evaluate(
+        made_up_predictions(data.test.labels, 0.6, seed=1), data.test.labels, label_counts=counts, n_train=n_train
+    )
+    for metric, found in result["metrics"]["peer"].items():
+        assert found["value"] == pytest.approx(whole[metric])
+        assert found["low"] < found["value"] < found["high"]
+
+
+def test_interval_of_a_share_is_the_binomial_one(comparison: Any) -> None:
+    """P@1 of n rows with share p has a 95 % interval of about p +- 1.96 sqrt(p (1 - p) / n)."""
+    reached = np.arange(1000) < 300
+    shares = {metric: (reached.astype(float), np.ones(1000)) for metric in comparison.METRICS}
+    # A ratio of sums: rows weigh 1 and 3, and where the heavy ones are right the share is not the mean of rows.
+    shares["PSP@5"] = (np.where(reached, 3.0, 0.0), np.where(reached, 3.0, 1.0))
+    rows = PerRow(shares=shares, rows=np.arange(1000))
+    found = comparison.compare({"a": rows, "b": rows}, ours=["b"])
+    p1, psp = found["metrics"]["a"]["P@1"], found["metrics"]["a"]["PSP@5"]
+    assert (p1["high"] - p1["low"]) / 2 == pytest.approx(100 * 1.96 * (0.3 * 0.7 / 1000) ** 0.5, rel=0.1)
+    assert psp["value"] == pytest.approx(100 * 900 / 1600)
+    assert psp["low"] < psp["value"] < psp["high"]
+    same = found["against_best_peer"]["b"]["P@1"]
+    assert (same["difference"], same["low"], same["high"], same["verdict"]) == (0, 0, 0, "level"), "drawn in pairs"
+
+
+def test_peers_program_measures_models(tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    """Without a peer: the program, its tables and its file for two names of one model."""
+    command = [
+        sys.executable, str(FOLDER / "peers.py"), str(tiny_dataset), "--peers", "--work", str(tmp_path),
+        "--models", f"one={tiny_model_folder}", f"two={tiny_model_folder}", "--json", str(tmp_path / "result.json"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=180)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    data, model = load_dataset(tiny_dataset), load(tiny_model_folder, threads=2)
+    expected = evaluate_model(model, data).metrics
+    for metric, found in result["metrics"]["one"].items():
+        assert found["value"] == pytest.approx(expected[metric])
+        assert f"{found['value']:.2f} \u00b1" in done.stdout
+    assert result["metrics"]["one"] == result["metrics"]["two"]
+    assert result["figures"]["one"]["single_p50_ms"] > 0
+    assert result["figures"]["one"]["train_seconds"] > 0
+
+
+def test_peers_program_says_what_is_missing(tiny_dataset: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "peers.py"), str(tiny_dataset), "--models", f"ours={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 2
+    assert "write NAME=FOLDER with the folder of a trained model" in done.stderr
+
+
+@pytest.mark.slow
+def test_all_peers_on_the_small_dataset(tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    """Real peers; the first run makes .venv-peers. A second one takes everything from the first."""
+    program = [sys.executable, str(FOLDER / "peers.py"), str(tiny_dataset), "--work", str(tmp_path)]
+    command = [*program, "--models", f"ours={tiny_model_folder}", "--json", str(tmp_path / "result.json")]
+    for said in ("omikuji Bonsai-like: train", ""):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=900)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr
+    assert "train" not in done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert not result["left_out"]
+    assert {"PECOS XR-Linear", "omikuji Parabel-like", "omikuji Bonsai-like", "napkinXC PLT"} < set(result["metrics"])
+    for name, metrics in result["metrics"].items():
+        assert metrics["P@1"]["value"] > 30, name
+        assert all(result["figures"][name][key] > 0 for key in ("batch_ms", "single_p50_ms", "model_bytes")), name

@@ -20,6 +20,7 @@ from .errors import SettingsError, did_you_mean
 MOST_VALIDATION = 4000  # rows
 FEWEST = 100  # rows to learn a final score from
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
+ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
 ENCODERS = ("auto", "bag", "transformer", "vectors")
 
 
@@ -30,6 +31,13 @@ def setting(
     """A field with its meaning, the paper's letter, and what it may be."""
     about = {"what": what, "letter": letter, "low": low, "high": high, "choices": choices}
     return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What is trained."""
+
+    kind: str = setting(ELIAS, "elias, or every label trained on every text, without an index", choices=MODEL_KINDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +187,7 @@ class RunSettings:
 class Settings:
     """Every setting, in sections."""
 
+    model: ModelSettings = ModelSettings()
     split: SplitSettings = SplitSettings()
     features: FeatureSettings = FeatureSettings()
     clustering: ClusteringSettings = ClusteringSettings()
@@ -195,6 +204,8 @@ class Settings:
         problems = [problem for part in fields(self) for problem in _problems(part.name, getattr(self, part.name))]
         if self.stage1.classifiers == "carried":
             problems.append("stage1.classifiers=carried: there is nothing to carry over; say centroids or random")
+        if self.model.kind == ONE_VERSUS_ALL:
+            problems += _without_index(self)
         if problems:
             raise SettingsError("; ".join(problems))
 
@@ -221,6 +232,19 @@ class Settings:
     def from_dict(cls, content: Mapping[str, Mapping[str, Any]]) -> Settings:
         """The inverse of `as_dict`; unknown keys are errors."""
         return cls().updated({f"{s}.{k}": value for s, section in content.items() for k, value in section.items()})
+
+
+def _without_index(settings: Settings) -> list[str]:
+    """What a model without an index cannot have."""
+    fixed = {"clustering.clusters": 1, "clustering.again_after": 0, "stage2.epochs": 0}
+    given = {
+        path: getattr(getattr(settings, section), key) for path in fixed for section, _, key in [path.partition(".")]
+    }
+    return [
+        f"{path}={value}: model.kind={ONE_VERSUS_ALL} trains one stage without an index; leave it out"
+        for path, value in given.items()
+        if value not in (None, fixed[path])
+    ]
 
 
 def differences(old: Settings, new: Settings) -> list[str]:
@@ -252,7 +276,11 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
 
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
     epochs: about 300,000 rows in stage 1, at least 4 and at most 6 epochs; 400,000, 5 and 8 in stage 2
+    One-versus-all: one cluster, K = L, one stage with the epochs of both.
     """
+    one_versus_all = settings.model.kind == ONE_VERSUS_ALL
+    if one_versus_all:
+        settings = _all_labels(settings, size)
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
     kappa = settings.index.kappa or math.ceil(10 * per_cluster)
@@ -270,6 +298,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
     epochs1 = min(6, max(4, round(300_000 / visits)))
     epochs2 = min(8, max(5, round(400_000 / visits)))
+    if one_versus_all:
+        epochs1 += epochs2
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(
         settings,
@@ -286,6 +316,15 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
+
+
+def _all_labels(settings: Settings, size: DataSize) -> Settings:
+    """One cluster with an edge to every label, and a shortlist of all: yhat = 1 everywhere."""
+    if settings.index.shortlist_size not in (None, size.labels):
+        given = f"index.shortlist_size={settings.index.shortlist_size}"
+        raise SettingsError(f"{given}: model.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
+    fixed = {"clustering.clusters": 1, "index.shortlist_size": size.labels, "index.kappa": size.labels}
+    return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
 
 
 def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:

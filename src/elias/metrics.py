@@ -1,4 +1,4 @@
-"""How good predictions are: P@k, nDCG@k, PSP@k, PSnDCG@k, R@k; by decile and by label.
+"""How good predictions are: P@k, nDCG@k, PSP@k, PSnDCG@k, R@k; by row, by decile and by label.
 
     P@k      = mean over rows of  hits among the top k / k
     nDCG@k   = mean over rows of  DCG@k / best DCG@k,       DCG@k = sum over hits of 1 / log2(1 + rank)
@@ -41,6 +41,18 @@ class Metrics:
 
     def as_dict(self) -> dict[str, float | int]:
         return {**self.values, "rows": self.rows, "rows_without_labels": self.rows_without_labels}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRow:
+    """By metric, what each row reaches and the best it could: the metric is 100 * sum(reached) / sum(best)."""
+
+    shares: dict[str, tuple[np.ndarray, np.ndarray]]
+    rows: np.ndarray  # numbers of the rows that have labels, in the order of the arrays
+
+    @property
+    def n_scored(self) -> int:
+        return len(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,33 +133,59 @@ def evaluate(
     excluded: sp.csr_matrix | None = None,
 ) -> Metrics:
     """All metrics of one set of predictions."""
+    rows = per_row(
+        predicted, labels, label_counts=label_counts, n_train=n_train, a=a, b=b,
+        ks=ks, recall_ks=recall_ks, excluded=excluded,
+    )  # fmt: skip
+    return Metrics(
+        values={name: 100.0 * _share(reached.sum(), best.sum()) for name, (reached, best) in rows.shares.items()},
+        rows=rows.n_scored,
+        rows_without_labels=int(labels.shape[0]) - rows.n_scored,
+    )
+
+
+def per_row(
+    predicted: np.ndarray,
+    labels: sp.csr_matrix,
+    *,
+    label_counts: np.ndarray,
+    n_train: int,
+    a: float = 0.55,
+    b: float = 1.5,
+    ks: Sequence[int] = (1, 3, 5),
+    recall_ks: Sequence[int] = (10, 20, 100),
+    excluded: sp.csr_matrix | None = None,
+) -> PerRow:
+    """What each row with labels adds to every metric: what `evaluate` sums, and what a bootstrap draws from."""
     _check_ks([*ks, *recall_ks])
     scored = _score(predicted, labels, label_counts, max([*ks, *recall_ks], default=1), excluded)
     weights = 1.0 / propensities(label_counts, n_train, a, b)[scored.labels]
     rows, ranks, counts = scored.rows, scored.ranks, scored.counts
-    n_scored = max(1, scored.n_scored)
+    with_labels, ones = counts > 0, np.ones(scored.n_scored)
     best_order = np.lexsort((-weights, rows))  # the best ranking: in each row by falling weight
     best_weights = weights[best_order]
     places = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     discounts = 1.0 / np.log2(2.0 + np.arange(max(ranks.max(initial=0), places.max(initial=0)) + 1))
     ideal = np.concatenate(([1.0], np.cumsum(discounts)))
-    values: dict[str, dict[int, float]] = {"P": {}, "nDCG": {}, "PSP": {}, "PSnDCG": {}, "R": {}}
+
+    def summed(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(rows[chosen], weights=values[chosen], minlength=len(counts))[with_labels]
+
+    measures = ("P", "nDCG", "PSP", "PSnDCG", "R")
+    shares: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {name: {} for name in measures}
     for k in ks:
         hit, best = ranks < k, places < k
         idcg = ideal[np.minimum(counts, k)][rows]  # of the row of each pair
-        values["P"][k] = hit.sum() / (k * n_scored)
-        values["nDCG"][k] = (discounts[ranks] / idcg)[hit].sum() / n_scored
-        values["PSP"][k] = _share(weights[hit].sum(), best_weights[best].sum())
-        values["PSnDCG"][k] = _share(
-            (weights * discounts[ranks] / idcg)[hit].sum(), (best_weights * discounts[places] / idcg)[best].sum()
-        )
+        shares["P"][k] = summed(np.full(len(rows), 1.0 / k), hit), ones
+        shares["nDCG"][k] = summed(discounts[ranks] / idcg, hit), ones
+        shares["PSP"][k] = summed(weights, hit), summed(best_weights, best)
+        shares["PSnDCG"][k] = (
+            summed(weights * discounts[ranks] / idcg, hit), summed(best_weights * discounts[places] / idcg, best)
+        )  # fmt: skip
     for k in recall_ks:
-        values["R"][k] = (1.0 / counts[rows])[ranks < k].sum() / n_scored
-    return Metrics(
-        values={f"{name}@{k}": 100.0 * float(value) for name, by_k in values.items() for k, value in by_k.items()},
-        rows=scored.n_scored,
-        rows_without_labels=len(counts) - scored.n_scored,
-    )
+        shares["R"][k] = summed(1.0 / counts[rows], ranks < k), ones
+    flat = {f"{name}@{k}": share for name, by_k in shares.items() for k, share in by_k.items()}
+    return PerRow(shares=flat, rows=np.flatnonzero(with_labels))
 
 
 def by_decile(

@@ -19,7 +19,7 @@ import torch
 from . import kernels
 from .adjacency import learnable_index, matching
 from .clustering import balanced_clusters
-from .config import FEWEST, Settings, StageSettings, known, noise_seed, resolve
+from .config import ELIAS, FEWEST, Settings, StageSettings, known, noise_seed, resolve
 from .dataset import Dataset
 from .dataset.rows import KIND_LABEL_TEXT
 from .devices import pick_device, pick_threads
@@ -286,6 +286,8 @@ class _Steps:
             )  # fmt: skip
 
         depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
+        if self.settings.model.kind != ELIAS:  # runs of before there was a choice stay valid
+            depends = {**depends, "model": vars(self.settings.model)}
         return self.run.step(name, depends, build, scratch=[CHECKPOINT])
 
     def _network(self, stage: Path) -> Network:

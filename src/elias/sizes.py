@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .config import DataSize, Settings
+from .config import ONE_VERSUS_ALL, DataSize, Settings
 from .dataset import Dataset
 from .dataset.rows import KIND_TEXT
 from .label_texts import count_label_texts
@@ -38,13 +38,21 @@ def describe(settings: Settings, data: Dataset) -> str:
     lines = [
         f"{data.name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs"
         + (f", {size.label_texts:,} label texts" if size.label_texts and s.features.label_texts else ""),
-        f"  encoder {s.encoder.kind}{_dimension(settings, data)}; C={s.clustering.clusters} clusters, "
-        f"kappa={s.index.kappa} edges each; alpha={s.index.alpha:g}, beta={s.index.beta:g}; "
-        f"beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}",
+        f"  encoder {s.encoder.kind}{_dimension(settings, data)}; {_index(settings)}",
         f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
         f"validation: {validation}; seed {s.run.seed}, {s.run.device}, {s.run.threads} threads",
     ]
     return "\n".join(lines)
+
+
+def _index(s: Settings) -> str:
+    if s.model.kind == ONE_VERSUS_ALL:
+        return "one-versus-all: no index, every label trained on every text"
+    return (
+        f"C={s.clustering.clusters} clusters, kappa={s.index.kappa} edges each; "
+        f"alpha={s.index.alpha:g}, beta={s.index.beta:g}; "
+        f"beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}"
+    )
 
 
 def _dimension(settings: Settings, data: Dataset) -> str:

@@ -17,12 +17,13 @@ import torch
 from torch import nn
 
 from .checkpoint import restore_checkpoint, save_checkpoint
-from .config import Settings, StageSettings, known, noise_seed
+from .config import ONE_VERSUS_ALL, Settings, StageSettings, known, noise_seed
 from .devices import torch_threads
 from .encoders import Encoder
 from .index import LabelIndex
 from .model import Network, SearchSettings
 from .network_files import save_network
+from .one_versus_all import OneVersusAll
 from .persistence import write_json
 from .progress import Progress
 from .randomness import generator
@@ -66,7 +67,8 @@ def new_network(
     else:
         weights = torch.from_numpy(unit_rows(sums_LD) * np.float32(stage.gain / radius))
         biases = torch.full((index.n_labels, 1), -stage.gain / 2)
-    return Network(
+    kind = OneVersusAll if settings.model.kind == ONE_VERSUS_ALL else Network
+    return kind(
         encoder,
         clusters.to(device),
         index,

@@ -83,6 +83,11 @@ class RowTable:
     def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
         """One optimiser step on `rows` (each row at most once); every other row owes the step's decay."""
         self.begin_step(rate)
+        self.step_rows(rows, gradients, rate)
+
+    @torch.no_grad()
+    def step_rows(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
+        """The step that `begin_step` began, on some of its rows; each row at most once in a step."""
         if self.values.device.type == "cpu":
             self._apply_cpu(rows, gradients, rate)
             return

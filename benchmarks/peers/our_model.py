@@ -1,0 +1,64 @@
+"""A trained model of ours, in a process of its own as the peers are.
+
+    python -m peers.our_model MODEL DATASET OUTPUT THREADS      OUTPUT/predictions.npz, OUTPUT/predict.json
+
+Training seconds are those of the steps in MODEL.run, if it is still there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from timing import peak_bytes
+
+import elias
+from elias.errors import InputError
+from elias.evaluation import evaluate_model
+from peers.runner import K, timed, write, write_predictions
+
+
+def main() -> None:
+    folder, dataset, output, threads = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+    data = elias.load_dataset(dataset)
+    assert data.test is not None
+    started = time.perf_counter()
+    model = elias.load(folder, threads=threads)
+    load_seconds = time.perf_counter() - started
+    found = evaluate_model(model, data)
+    labels = in_numbers_of(data, list(model.labels.ids), found.predictions.labels)
+    write_predictions(output / "predictions.npz", labels, found.predictions.scores)
+    inputs = data.test.texts if data.test.texts is not None else data.test.vectors
+    assert inputs is not None
+
+    def answer(rows: Sequence[int]) -> None:
+        model.predict([inputs[row] for row in rows] if data.test.texts is not None else inputs[rows], K)
+
+    speed = timed(answer, len(data.test))
+    peak = {"load_seconds": load_seconds, "predict_peak_bytes": peak_bytes()}
+    write(output / "predict.json", {**peak, **speed, **trained(folder)})
+
+
+def in_numbers_of(data: elias.Dataset, names: list[str], labels: np.ndarray) -> np.ndarray:
+    """The model's label numbers as the dataset's; a label the dataset lacks could not be scored."""
+    number = np.array([data.labels.number_of.get(name, -1) for name in names], dtype=np.int32)
+    if (number < 0).any():
+        unknown = names[int(np.flatnonzero(number < 0)[0])]
+        raise InputError(f'the model has the label "{unknown}", which {data.name} lacks; was it trained on other data?')
+    return np.where(labels >= 0, number[labels], -1)
+
+
+def trained(folder: Path) -> dict[str, float]:
+    """What is known about the training: seconds of the run's steps, and the size on disk."""
+    steps = list(folder.with_name(folder.name + ".run").glob("*/done.json"))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    seconds = {"train_seconds": sum(json.loads(path.read_text())["seconds"] for path in steps)} if steps else {}
+    return {"model_bytes": size, **seconds}
+
+
+if __name__ == "__main__":
+    main()
