@@ -122,7 +122,7 @@ def save(network: Network, folder: Path) -> None:
 
 def open_and_ask(args: argparse.Namespace) -> dict[str, Any]:
     """A fresh process: open, first answer, then single queries and batches."""
-    from elias.predictor import load
+    from elias.ensemble import load
 
     folder = Path(args.open)
     phi = np.load(folder / "phi.npy")

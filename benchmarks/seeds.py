@@ -13,7 +13,7 @@ from pathlib import Path
 
 import elias
 from elias.evaluation import evaluate_model
-from elias.pipeline import fit_to
+from elias.fitting import fit_to
 from elias.progress import Progress, duration
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")

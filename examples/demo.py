@@ -20,8 +20,9 @@ from pathlib import Path
 
 import elias
 from elias.evaluation import Evaluation, evaluate_model
+from elias.fitting import fit_to
 from elias.network_files import load_network
-from elias.pipeline import fit_to, link_or_copy
+from elias.persistence import link_or_copy
 from elias.progress import Progress, duration
 
 COLUMNS = ("P@1", "P@3", "P@5", "PSP@5", "R@10", "R@20", "R@100")

@@ -79,7 +79,7 @@ def tiny_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_model_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model of the small dataset, both stages, saved; with its run folder beside it. Read only."""
     from elias import Settings, load_dataset
-    from elias.pipeline import fit_to
+    from elias.fitting import fit_to
 
     output = tmp_path_factory.mktemp("tiny-model") / "model"
     return fit_to(load_dataset(tiny_dataset), output, settings=Settings().updated(SMALL))

@@ -65,8 +65,9 @@ LAYERS = [
             "start",
         ],
     ],
-    ["adjacency", "preparation", "stages", "predictor", "compaction", "ranker", "calibration", "ensemble"],
-    ["pipeline", "evaluation", "inspection"],
+    ["ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "plus"],
+    ["adjacency", "preparation", "stages", "predictor", "compaction", "ensemble", "sparse_side"],
+    ["pipeline", "fitting", "evaluation", "inspection"],
     ["analysis", "demo", "cli"],
     ["__init__", "__main__"],  # the package's own front: nothing inside imports from it
 ]

@@ -14,7 +14,7 @@ import elias
 from elias.dataset import Dataset
 from elias.errors import DataError, InputError, RunError, SettingsError
 from elias.persistence import read_tensors
-from elias.pipeline import fit_to
+from elias.fitting import fit_to
 from elias.predictor import Model
 from processes import SMALL, content
 

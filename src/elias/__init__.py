@@ -21,24 +21,37 @@ if TYPE_CHECKING:
     from .config import Settings as Settings
     from .dataset import Dataset as Dataset
     from .dataset import load_dataset as load_dataset
+    from .ensemble import Ensemble as Ensemble
+    from .ensemble import load as load
     from .errors import EliasError as EliasError
-    from .pipeline import fit as fit
+    from .fitting import fit as fit
     from .predictions import Predictions as Predictions
     from .predictor import Model as Model
-    from .predictor import load as load
 
 _HOME = {
     "Dataset": "dataset",
     "EliasError": "errors",
+    "Ensemble": "ensemble",
     "Model": "predictor",
     "Predictions": "predictions",
     "Settings": "config",
-    "fit": "pipeline",
-    "load": "predictor",
+    "fit": "fitting",
+    "load": "ensemble",
     "load_dataset": "dataset",
 }
 
-__all__ = ["Dataset", "EliasError", "Model", "Predictions", "Settings", "__version__", "fit", "load", "load_dataset"]
+__all__ = [
+    "Dataset",
+    "EliasError",
+    "Ensemble",
+    "Model",
+    "Predictions",
+    "Settings",
+    "__version__",
+    "fit",
+    "load",
+    "load_dataset",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -88,10 +88,7 @@ class Ensemble:
             raise InputError(f"k={k}: ask for at least one label")
         if isinstance(inputs, str):
             inputs = [inputs]
-        depth = max(k, DEPTH) if candidates is None and allow is None else len(self.labels)
-        if depth > DEPTH:
-            longest = max([len(allow or ()), *map(len, candidates or ())]) if depth == len(self.labels) else k
-            depth = max(k, longest)
+        depth = max([k, DEPTH, len(allow or ()), *map(len, candidates or ())])
         options: dict[str, Any] = {"ids": ids, "candidates": candidates, "allow": allow, "block": block}
         found = [member.predict(inputs, depth, **options, explain=explain) for member in self.members]
         answer = replace(averaged(found, min(k, len(self.labels))), ids=ids, label_ids=self.labels.ids)
@@ -121,7 +118,9 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
     mean = np.where(missing, 0, np.take_along_axis(totals, best, axis=1)).astype(np.float32)
     parts = None
     if found[0].parts is not None:
-        stacked = {name: np.concatenate([one.parts[name] for one in found if one.parts], axis=1) for name in found[0].parts}
+        stacked = {
+            name: np.concatenate([one.parts[name] for one in found if one.parts], axis=1) for name in found[0].parts
+        }
         width = found[0].labels.shape[1]
         stacked["member"] = np.repeat(np.arange(len(found), dtype=np.int32), width)[None].repeat(len(labels), axis=0)
         parts = {name: np.take_along_axis(np.take_along_axis(v, order, 1), best, 1) for name, v in stacked.items()}
@@ -142,7 +141,9 @@ def load(folder: str | Path, *, device: str = "auto", threads: int | None = None
         return load_model(folder, device=device, threads=threads)
     content = read_object(folder / NAME, "format_version", "members")
     if content["format_version"] != FORMAT_VERSION:
-        raise ModelError(f"{folder / NAME}: format_version {content['format_version']}; this elias reads {FORMAT_VERSION}")
+        raise ModelError(
+            f"{folder / NAME}: format_version {content['format_version']}; this elias reads {FORMAT_VERSION}"
+        )
     names = content["members"]
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
         raise ModelError(f"{folder / NAME}: members must be names of folders beside it; the file is damaged")

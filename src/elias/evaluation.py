@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .dataset import Dataset, LabelSet, Rows
+from .ensemble import Ensemble
 from .errors import InputError
 from .metrics import Decile, Metrics, PerLabel, by_decile, evaluate, per_label
 from .predictions import Predictions
@@ -35,7 +36,7 @@ class Evaluation:
         return per_label(self.predictions.labels, self.labels, label_counts=self.label_counts, k=k)
 
 
-def evaluate_model(model: Model, data: Dataset, split: str = "test") -> Evaluation:
+def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test") -> Evaluation:
     """P, nDCG, PSP, PSnDCG and R of a model on one split of a dataset."""
     rows = data.splits.get(split)
     if rows is None:

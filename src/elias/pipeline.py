@@ -1,13 +1,13 @@
-"""Fit a model: the straight line from a dataset to a saved model.
+"""The straight line from a dataset to a model.
 
-    split, tf-idf -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2 -> model
+    split, tf-idf -> words, ranker -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2
+    -> final score -> model
 
 Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,118 +16,38 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from . import kernels
 from .adjacency import learnable_index, matching
 from .clustering import balanced_clusters
-from .config import ELIAS, FEWEST, Settings, StageSettings, known, noise_seed, resolve
+from .config import ELIAS, Settings, StageSettings, known, noise_seed
 from .dataset import Dataset
-from .dataset.rows import KIND_LABEL_TEXT
-from .devices import pick_device, pick_threads
 from .encoders import load_encoder
-from .errors import InputError, RunError
-from .estimate import estimate_fit
 from .features import label_centroids, psi
 from .finder import Finder
-from .fusion import Fusion
 from .index import LabelIndex
-from .lexical import Lexical, build_lexical
-from .memory import available_bytes, refuse_if_too_large
-from .model import Network, ragged
+from .model import Network
 from .network_files import load_index, load_network, save_index
 from .persistence import (
     link_or_copy,
     link_tree,
     read_object,
     read_tensors,
-    remove,
     write_json,
     write_tensors,
-    written_beside,
 )
-from .plus import Plus, fit_plus
-from .predictions import NOTHING
-from .predictor import Model, load
+from .predictor import Model
 from .preparation import Prepared, all_rows, open_preparation, write_preparation
-from .progress import SILENT, Progress
+from .progress import Progress
 from .randomness import generator
-from .ranker import load_ranker, save_ranker, train_ranker
 from .runs import Run
-from .sizes import describe, size_of, training_counts
+from .sizes import training_counts
 from .stages import CHECKPOINT, new_network, train_stage
 from .start import ENCODE_BATCH
-
-__all__ = ["fit", "fit_to", "link_or_copy"]
 
 TYPICAL_WORDS = 8
 TINY = 1e-12
 
 
-def fit(
-    data: Dataset,
-    *,
-    settings: Settings | None = None,
-    run_dir: str | Path | None = None,
-    progress: Progress = SILENT,
-    force: bool = False,
-) -> Model:
-    """Train a model in `run_dir` (a temporary folder if None). Called again after a kill, it goes on."""
-    if run_dir is None:
-        with tempfile.TemporaryDirectory(prefix="elias-") as folder:
-            return fit(data, settings=settings, run_dir=folder, progress=progress)  # its maps outlive the folder
-    with Run(Path(run_dir), progress) as run:
-        finished, used = _fit(data, settings or Settings(), run, progress, force)
-        return load(finished, device=used.run.device, threads=used.run.threads)
-
-
-def fit_to(
-    data: Dataset,
-    output: str | Path,
-    *,
-    settings: Settings | None = None,
-    progress: Progress = SILENT,
-    force: bool = False,
-) -> Path:
-    """Train in OUTPUT.run/ and put the finished model at OUTPUT. An existing OUTPUT is refused without `force`."""
-    output = Path(output)
-    check_output(output, force=force)
-    with Run(output.with_name(output.name + ".run"), progress) as run:
-        check_output(output, force=force)  # whoever held the lock may have put it there
-        finished, _ = _fit(data, settings or Settings(), run, progress, force)
-        with written_beside(output) as part:
-            link_tree(finished, part)
-            remove(part / "done.json")
-            remove(part / "begun.json")
-    return output
-
-
-def check_output(output: Path, *, force: bool) -> None:
-    """Refuse a place where no model can go, before anything is computed."""
-    if output.name in ("", ".."):
-        raise InputError(f'"{output}" is not a name for a model; write -o FOLDER')
-    if not output.exists():
-        return
-    if not force:
-        raise RunError(f"{output} exists; choose another -o, or pass --force to replace it")
-    if not (output / "config.json").is_file():
-        raise RunError(f"{output} exists and is not a model, so --force does not replace it; choose another -o")
-
-
-def _fit(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> tuple[Path, Settings]:
-    """The folder of the finished model in the run, and the settings it was made with."""
-    machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
-    resolved = resolve(given.updated(machine), size_of(data))
-    settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
-    if settings.run.check_memory:
-        refuse_if_too_large(estimate_fit(data, settings, size_of(data)), available_bytes())
-    pick_threads(settings.run.threads)
-    device = pick_device(settings.run.device)
-    progress.say(describe(settings, data))
-    if kernels.are_new():
-        progress.say("  compiling the kernels, once for this installation: about a minute in all")
-    return _Steps(data, settings, run, progress, device).model(), settings
-
-
-class _Steps:
+class Steps:
     """The steps of a run; each method is one arrow of the line and returns what the next one needs."""
 
     def __init__(self, data: Dataset, settings: Settings, run: Run, progress: Progress, device: torch.device) -> None:
@@ -184,21 +104,9 @@ class _Steps:
         s = self.settings
 
         def build(folder: Path) -> None:
-            counts, _ = training_counts(self.data)
-            bow, rows = sp.csr_matrix(prepared.bow_calibration), prepared.calibration
-            size = {"n_labels": len(counts), "n_words": bow.shape[1]}
-            plus = Plus(
-                lexical=Lexical.load(words, **size, threads=self.threads), ranker=load_ranker(words, **size),
-                fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
-                by_words=s.lexical.candidates, threads=self.threads,
-            )  # fmt: skip
-            if bow.shape[0] >= FEWEST and rows.labels.nnz:
-                finder = Finder(self._network(stage))
-                plus = fit_plus(
-                    plus, finder, rows.prepared, bow, rows.labels, rows.excluded, s.fusion, noise_seed(s),
-                    self.progress.say,
-                )  # fmt: skip
-            plus.write_score(folder)
+            rows, counts = prepared.calibration, training_counts(self.data)[0]
+            finder = Finder(self._network(stage))
+            write_score(folder, words, finder, rows, prepared.bow_calibration, counts, s, self.progress.say)
 
         return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build)
 
@@ -314,23 +222,6 @@ class _Steps:
             ).write_around(folder)
 
         return self.run.step("90-model", {"data": self.data.name}, build)
-
-
-def write_words(
-    folder: Path, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, kinds: np.ndarray, s: Settings
-) -> None:
-    """The lexical index and the ranker of some rows, into a folder."""
-    threads = known(s.run.threads)
-    lexical = build_lexical(
-        bow, labels, kinds, words_per_label=s.lexical.words_per_label, text_weight=s.lexical.label_text_weight,
-        threads=threads,
-    )  # fmt: skip
-    lexical.save(folder)
-    ordinary = kinds != KIND_LABEL_TEXT
-    found = np.full((len(kinds), min(s.ranker.negatives, labels.shape[1])), NOTHING, dtype=np.int32)
-    left_out = ragged(excluded, np.flatnonzero(ordinary))[0]
-    found[ordinary] = lexical.find(sp.csr_matrix(bow[ordinary]), found.shape[1], left_out).labels
-    save_ranker(train_ranker(bow, found, labels, excluded, s.ranker, threads=threads), folder)
 
 
 def read_clusters(folder: Path) -> np.ndarray:

@@ -262,8 +262,8 @@ class Model:
         write_json(folder / "config.json", config)
 
 
-def load(folder: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
-    """Open a saved model. Large arrays are memory-mapped, so this is quick whatever the size."""
+def load_model(folder: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
+    """Open a saved model; `ensemble.load` opens ensembles too. Large arrays are memory-mapped, so this is quick whatever the size."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")

@@ -36,12 +36,12 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..compaction import compact
     from ..dataset import load_dataset
-    from ..predictor import load
+    from ..ensemble import load, only_member
 
     if Path(args.output).exists():
         raise InputError(f"-o {args.output}: exists; remove it first, or choose another name")
     data = load_dataset(args.data) if args.data else None  # before anything is written
-    model = load(args.model, threads=args.threads)
+    model = only_member(load(args.model, threads=args.threads), args.model, "compact")
     smaller = compact(model, precision=args.precision, prune=args.prune)
     smaller.save(args.output)
     before, after = _size(Path(args.model)), _size(Path(args.output))

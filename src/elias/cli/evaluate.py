@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from ..dataset import load_dataset
+    from ..ensemble import load
     from ..evaluation import evaluate_model
     from ..metrics import format_metrics
-    from ..predictor import load
 
     if args.per_label and Path(args.per_label).is_dir():
         raise InputError(f"--per-label {args.per_label}: is a folder; name a file")

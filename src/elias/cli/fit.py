@@ -20,6 +20,7 @@ def add(commands: Any) -> None:
     parser.add_argument("-o", "--output", metavar="MODEL", help="folder of the model to write")
     add_settings(parser)
     add_threads(parser)
+    parser.add_argument("--members", type=int, default=1, metavar="N", help="train an ensemble of N models (default 1)")
     parser.add_argument("--force", action="store_true", help="replace MODEL, and let a run continue with new settings")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--settings", dest="list", action="store_true", help="list every setting and its default")
@@ -44,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     progress.say(data.layout)
     for note in data.notes:
         progress.say(f"  note: {note}")
-    from ..pipeline import fit_to
+    from ..fitting import fit_to
 
-    folder = fit_to(data, args.output, settings=settings, progress=progress, force=args.force)
+    folder = fit_to(data, args.output, settings=settings, members=args.members, progress=progress, force=args.force)
     example = f' Try: elias predict {folder} "some text"' if data.train.texts is not None else ""
     progress.say(f"{folder} is ready; {folder}.run can be removed.{example}")
     return 0

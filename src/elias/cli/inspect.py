@@ -24,9 +24,9 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..predictor import load
+    from ..ensemble import load, only_member
 
-    model = load(args.model)
+    model = only_member(load(args.model), args.model, "inspect")
     if args.label is not None:
         content = _label(model, args.label)
     elif args.cluster is not None:

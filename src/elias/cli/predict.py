@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
     parser.add_argument("-k", type=int, default=5, help="labels a text (default 5)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write here, not to standard output (.gz: compressed)")
     parser.add_argument("--format", choices=("table", "jsonl", "tsv"), help="default: table for texts, jsonl for files")
+    parser.add_argument("--threshold", type=float, metavar="P", help="only labels right with at least this probability")
     parser.add_argument("--explain", action="store_true", help="show how the score of each label arises")
     parser.add_argument("--allow", metavar="FILE", help="score only these labels (one id a line)")
     parser.add_argument("--block", metavar="FILE", help="never suggest these labels (one id a line)")
@@ -51,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     form = args.format or ("jsonl" if is_stream else "table")
     allow, block = _list_of(args.allow), _list_of(args.block)
 
+    from ..ensemble import load
     from ..persistence import written_beside
-    from ..predictor import load
 
     model = load(args.model, threads=args.threads)
     rows = _rows(args.input[0]) if is_stream else ({"text": text} for text in args.input)
@@ -93,7 +94,7 @@ def _predict(
     if some and not all(item is not None for item in candidates):
         raise InputError('field "candidates" must be on every row or on none')
     found = model.predict(
-        texts, args.k, explain=args.explain, allow=allow, block=block,
+        texts, args.k, explain=args.explain, threshold=args.threshold, allow=allow, block=block,
         ids=[str(i) if i is not None else "" for i in ids], candidates=candidates if some else None,
     )  # fmt: skip
     for row_id, text, records in zip(ids, texts, found.records(model.labels.texts), strict=True):
@@ -120,6 +121,8 @@ def _as_table(row_id: Any, text: str, records: list[dict[str, Any]]) -> str:
                 f"\n          = cluster {r['cluster']} {r['cluster_score']:.4f} x edge {r['edge_score']:.4f} "
                 f"x classifier {r['classifier']:.4f}"
             )
+        if "ranker" in r:
+            line += f"; ranker {r['ranker']:.4f}, words {r['words']:.4f}"
         lines.append(line.rstrip())
     return "\n".join(lines if records else [*lines, "  (nothing found)"]) + "\n"
 

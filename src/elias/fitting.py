@@ -1,0 +1,142 @@
+"""`fit`: a dataset in, a model or an ensemble out, in a run folder that a killed run goes on in.
+
+model.run/             the run of a model
+ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is made once
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from . import kernels
+from .config import Settings, resolve
+from .dataset import Dataset
+from .devices import pick_device, pick_threads
+from .ensemble import Ensemble, write_ensemble
+from .errors import InputError, RunError
+from .estimate import estimate_fit
+from .memory import available_bytes, refuse_if_too_large
+from .persistence import link_tree, remove, written_beside
+from .pipeline import Steps
+from .predictor import Model, load_model
+from .progress import SILENT, Progress
+from .runs import Run
+from .sizes import describe, size_of
+
+SHARED = ("10-features", "12-ranker", "14-ranker")  # steps in which members do not differ
+MARKS = ("done.json", "begun.json")  # of a step
+
+
+def fit(
+    data: Dataset,
+    *,
+    settings: Settings | None = None,
+    run_dir: str | Path | None = None,
+    members: int = 1,
+    progress: Progress = SILENT,
+    force: bool = False,
+) -> Model | Ensemble:
+    """Train a model in `run_dir` (a temporary folder if None). Called again after a kill, it goes on.
+
+    With `members` above 1, an ensemble of that many models with different clusterings.
+    """
+    if run_dir is None:
+        with tempfile.TemporaryDirectory(prefix="elias-") as folder:
+            # The maps of the model outlive the folder.
+            return fit(data, settings=settings, run_dir=folder, members=members, progress=progress)
+    finished, used = _fit_all(data, settings or Settings(), Path(run_dir), members, progress, force)
+    models = [load_model(path, device=used.run.device, threads=used.run.threads) for path in finished]
+    return models[0] if members == 1 else Ensemble(models)
+
+
+def fit_to(
+    data: Dataset,
+    output: str | Path,
+    *,
+    settings: Settings | None = None,
+    members: int = 1,
+    progress: Progress = SILENT,
+    force: bool = False,
+) -> Path:
+    """Train in OUTPUT.run/ and put the finished model at OUTPUT. An existing OUTPUT is refused without `force`."""
+    output = Path(output)
+    check_output(output, force=force)
+    run_dir = output.with_name(output.name + ".run")
+    finished, _ = _fit_all(data, settings or Settings(), run_dir, members, progress, force)
+    check_output(output, force=force)  # another run may have put it there
+    with written_beside(output) as part:
+        if members == 1:
+            _link_model(finished[0], part)
+            return output
+        names = [f"member-{number}" for number in range(members)]
+        for name, path in zip(names, finished, strict=True):
+            _link_model(path, part / name)
+        write_ensemble(part, names)
+    return output
+
+
+def check_output(output: Path, *, force: bool) -> None:
+    """Refuse a place where no model can go, before anything is computed."""
+    if output.name in ("", ".."):
+        raise InputError(f'"{output}" is not a name for a model; write -o FOLDER')
+    if not output.exists():
+        return
+    if not force:
+        raise RunError(f"{output} exists; choose another -o, or pass --force to replace it")
+    if not any((output / name).is_file() for name in ("config.json", "ensemble.json")):
+        raise RunError(f"{output} exists and is not a model, so --force does not replace it; choose another -o")
+
+
+def _link_model(finished: Path, part: Path) -> None:
+    link_tree(finished, part)
+    for mark in MARKS:
+        remove(part / mark)
+
+
+def _fit_all(
+    data: Dataset, given: Settings, run_dir: Path, members: int, progress: Progress, force: bool
+) -> tuple[list[Path], Settings]:
+    """The folders of the finished models, and the settings of the last."""
+    if members < 1:
+        raise InputError(f"members={members}: an ensemble has at least one member")
+    if members == 1:
+        finished, used = _fit(data, given, run_dir, progress, force)
+        return [finished], used
+    folders = []
+    for number in range(members):
+        progress.say(f"member {number} of {members}")
+        own = run_dir / f"member-{number}"
+        if number:
+            _share(run_dir / "member-0", own)
+        finished, used = _fit(data, given.updated({"run.member": number}), own, progress, force)
+        folders.append(finished)
+    return folders, used
+
+
+def _share(first: Path, other: Path) -> None:
+    """Give a run the steps that it has in common with the first; its own, if it has them, stay."""
+    for name in SHARED:
+        if (first / name / "done.json").exists() and not (other / name).exists():
+            with written_beside(other / name) as part:
+                link_tree(first / name, part)
+
+
+def _fit(data: Dataset, given: Settings, run_dir: Path, progress: Progress, force: bool) -> tuple[Path, Settings]:
+    """The folder of the finished model in the run, and the settings it was made with."""
+    with Run(run_dir, progress) as run:
+        return _fit_in(data, given, run, progress, force)
+
+
+def _fit_in(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> tuple[Path, Settings]:
+    machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
+    resolved = resolve(given.updated(machine), size_of(data))
+    settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
+    if settings.run.check_memory:
+        refuse_if_too_large(estimate_fit(data, settings, size_of(data)), available_bytes())
+    pick_threads(settings.run.threads)
+    device = pick_device(settings.run.device)
+    progress.say(describe(settings, data))
+    if kernels.are_new():
+        progress.say("  compiling the kernels, once for this installation: about a minute in all")
+    return Steps(data, settings, run, progress, device).model(), settings
