@@ -24,7 +24,7 @@ PACKAGE = SOURCE / "elias"
 
 # From bottom to top. A module imports from its own layer or from lower ones.
 LAYERS = [
-    ["errors", "version", "config", "persistence", "predictions", "randomness", "progress", "runs"],
+    ["errors", "version", "config", "defaults", "persistence", "predictions", "randomness", "progress", "runs"],
     [
         "dataset",
         "words",

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from elias.config import DataSize, Settings, StageSettings, differences, known, resolve
+from elias.config import Settings, StageSettings, differences, known
+from elias.defaults import DataSize, resolve
 from elias.errors import SettingsError
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from dense_equations import random_ragged
 from elias import Model, Settings, fit, load, load_dataset
 from elias.checkpoint import restore_checkpoint, save_checkpoint
-from elias.config import DataSize, resolve
 from elias.dataset import Dataset
+from elias.defaults import DataSize, resolve
 from elias.encoders import Inputs, Learning
 from elias.encoders.dense import DenseEncoder
 from elias.errors import SettingsError

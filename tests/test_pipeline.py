@@ -13,8 +13,8 @@ import scipy.sparse as sp
 import elias
 from elias.dataset import Dataset
 from elias.errors import DataError, InputError, RunError, SettingsError
-from elias.persistence import read_tensors
 from elias.fitting import fit_to
+from elias.persistence import read_tensors
 from elias.predictor import Model
 from processes import SMALL, content
 

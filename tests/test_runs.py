@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elias.config import DataSize, Settings, resolve
+from elias.config import Settings
+from elias.defaults import DataSize, resolve
 from elias.errors import RunError
 from elias.progress import SILENT
 from elias.runs import Run, hash_of

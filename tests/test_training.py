@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from elias.checkpoint import restore_checkpoint, save_checkpoint
-from elias.config import Settings, resolve
+from elias.config import Settings
 from elias.dataset import Dataset
+from elias.defaults import resolve
 from elias.devices import pick_threads
 from elias.encoders import Learning, load_encoder
 from elias.errors import RunError

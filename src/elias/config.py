@@ -17,8 +17,6 @@ from typing import Any
 
 from .errors import SettingsError, did_you_mean
 
-MOST_VALIDATION = 4000  # rows
-FEWEST = 100  # rows to learn a final score from
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
 ENCODERS = ("auto", "bag", "transformer", "vectors")
@@ -256,83 +254,6 @@ def differences(old: Settings, new: Settings) -> list[str]:
         for item in fields(a)
         if getattr(a, item.name) != getattr(b, item.name)
     ]
-
-
-@dataclass(frozen=True)
-class DataSize:
-    """What `resolve` looks at."""
-
-    rows: int
-    labels: int  # with at least one training row
-    pairs: int
-    has_texts: bool = True
-    has_words: bool = True  # texts or sparse vectors
-    own_validation: int = 0  # rows of a validation file
-    label_texts: int = 0  # training rows that label texts can give
-
-
-def resolve(settings: Settings, size: DataSize) -> Settings:
-    """Fill in every None from the size of the data. The same rule for every dataset.
-
-    C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
-    epochs: about 300,000 rows in stage 1, at least 4 and at most 6 epochs; 400,000, 5 and 8 in stage 2
-    One-versus-all: one cluster, K = L, one stage with the epochs of both.
-    """
-    one_versus_all = settings.model.kind == ONE_VERSUS_ALL
-    if one_versus_all:
-        settings = _all_labels(settings, size)
-    clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
-    per_cluster = max(1.0, size.labels / clusters)
-    kappa = settings.index.kappa or math.ceil(10 * per_cluster)
-    held_out = settings.split.validation_rows
-    if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
-        held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
-        held_out = min(MOST_VALIDATION, held_out)
-    batch = max(16, min(256, size.rows // 50))
-    calibration = settings.split.calibration_rows
-    if calibration is None:
-        calibration = min(MOST_VALIDATION, size.own_validation // 2 or size.rows // 25)
-        calibration = calibration if settings.ranker.enabled and size.has_words and calibration >= FEWEST else 0
-    if size.own_validation:  # the file serves both
-        held_out = max(0, min(held_out, size.own_validation - calibration))
-    visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
-    epochs1 = min(6, max(4, round(300_000 / visits)))
-    epochs2 = min(8, max(5, round(400_000 / visits)))
-    if one_versus_all:
-        epochs1 += epochs2
-    kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
-    return replace(
-        settings,
-        split=replace(settings.split, validation_rows=held_out, calibration_rows=calibration),
-        features=replace(settings.features, min_df=settings.features.min_df or (2 if size.rows >= 1000 else 1)),
-        clustering=replace(settings.clustering, clusters=clusters),
-        encoder=replace(settings.encoder, kind=kind),
-        index=replace(
-            settings.index,
-            kappa=kappa,
-            beta=settings.index.beta or per_cluster,
-            shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
-        ),
-        stage1=_resolve_stage(settings.stage1, epochs1, batch),
-        stage2=_resolve_stage(settings.stage2, epochs2, batch),
-    )
-
-
-def _all_labels(settings: Settings, size: DataSize) -> Settings:
-    """One cluster with an edge to every label, and a shortlist of all: yhat = 1 everywhere."""
-    if settings.index.shortlist_size not in (None, size.labels):
-        given = f"index.shortlist_size={settings.index.shortlist_size}"
-        raise SettingsError(f"{given}: model.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
-    fixed = {"clustering.clusters": 1, "index.shortlist_size": size.labels, "index.kappa": size.labels}
-    return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
-
-
-def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:
-    return replace(
-        stage,
-        epochs=epochs if stage.epochs is None else stage.epochs,
-        batch_size=stage.batch_size or batch_size,
-    )
 
 
 def _read(settings: Settings, path: str, value: Any) -> tuple[str, str, Any]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .config import ONE_VERSUS_ALL, DataSize, Settings, StageSettings, known
+from .config import ONE_VERSUS_ALL, Settings, StageSettings, known
 from .dataset import Dataset
+from .defaults import DataSize
 from .features import TfIdf
 
 FLOAT = 4

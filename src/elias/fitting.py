@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 from . import kernels
-from .config import Settings, resolve
+from .config import Settings
 from .dataset import Dataset
+from .defaults import resolve
 from .devices import pick_device, pick_threads
 from .ensemble import Ensemble, write_ensemble
 from .errors import InputError, RunError

@@ -40,6 +40,7 @@ from .progress import Progress
 from .randomness import generator
 from .runs import Run
 from .sizes import training_counts
+from .sparse_side import write_score, write_words
 from .stages import CHECKPOINT, new_network, train_stage
 from .start import ENCODE_BATCH
 

@@ -10,8 +10,8 @@
         plus.json, lexical.safetensors, ranker.safetensors, fusion.json      ELIAS++, where it is on
 
 format_version 3 (2: classifiers may be bfloat16 or int8; 3: plus.json). Policy: a change that an older elias would
-misread raises it; this version reads every format_version up to its own and refuses newer ones, naming the version that wrote
-them.
+misread raises it; this version reads every format_version up to its own and refuses newer ones, naming the version
+that wrote them.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Model:
 
 
 def load_model(folder: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
-    """Open a saved model; `ensemble.load` opens ensembles too. Large arrays are memory-mapped, so this is quick whatever the size."""
+    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .config import ONE_VERSUS_ALL, DataSize, Settings
+from .config import ONE_VERSUS_ALL, Settings
 from .dataset import Dataset
 from .dataset.rows import KIND_TEXT
+from .defaults import DataSize
 from .label_texts import count_label_texts
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from .config import FEWEST, Settings, known, noise_seed
+from .config import Settings, known, noise_seed
 from .dataset.rows import KIND_LABEL_TEXT
+from .defaults import FEWEST
 from .finder import Finder
 from .fusion import Fusion
 from .lexical import Lexical, build_lexical

@@ -25,8 +25,9 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..config import Settings, resolve
+    from ..config import Settings
     from ..dataset import check, collect_defects, format_report, load_dataset
+    from ..defaults import resolve
     from ..estimate import estimate_fit
     from ..sizes import size_of
 
