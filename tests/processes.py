@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SMALL: dict[str, Any] = {
+    "ranker.enabled": False,  # the network alone; ELIAS++ has tests of its own
     "clustering.clusters": 4,
     "encoder.dim": 16,
     "stage1.epochs": 2,

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 from .config import Settings, known, noise_seed
 from .dataset.rows import KIND_LABEL_TEXT
-from .defaults import FEWEST
 from .finder import Finder
 from .fusion import Fusion
 from .lexical import Lexical, build_lexical
@@ -19,6 +18,8 @@ from .plus import Plus, fit_plus
 from .predictions import NOTHING
 from .ranker import load_ranker, save_ranker, train_ranker
 from .training import TrainingRows
+
+ENOUGH = 20  # rows; what the defaults reserve is more
 
 
 def write_words(
@@ -56,6 +57,6 @@ def write_score(
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
         by_words=s.lexical.candidates, threads=threads,
     )  # fmt: skip
-    if given.shape[0] >= FEWEST and rows.labels.nnz:
+    if given.shape[0] >= ENOUGH and rows.labels.nnz:
         plus = fit_plus(plus, finder, rows.prepared, given, rows.labels, rows.excluded, s.fusion, noise_seed(s), say)
     plus.write_score(folder)
