@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from elias.encoders import Encoder, Inputs, Learning, load_encoder
-from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_torch, svd_embeddings, take_rows
+from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_torch, take_rows
 from elias.encoders.dense import DenseEncoder
 from elias.encoders.head import Head
+from elias.encoders.svd import svd_embeddings
 from elias.errors import InputError, ModelError
 from elias.noise import Noise
 from elias.persistence import write_tensors

@@ -17,8 +17,9 @@ from .config import EncoderSettings, Settings, known
 from .dataset import Dataset, Rows
 from .devices import pick_device, torch_threads
 from .encoders import Encoder, Inputs, load_encoder
-from .encoders.bag import BagEncoder, svd_embeddings
+from .encoders.bag import BagEncoder
 from .encoders.dense import DenseEncoder
+from .encoders.svd import svd_embeddings
 from .errors import DataError, SettingsError
 from .features import TfIdf, open_csr, write_csr
 from .label_texts import with_label_texts
@@ -186,11 +187,12 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
     if bow is None:
         assert isinstance(train.vectors, np.ndarray)
         return DenseEncoder(train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout)
-    words = svd_embeddings(bow, wanted.dim, power=wanted.svd_power, seed=settings.run.seed)
+    threads = known(settings.run.threads)
+    words = svd_embeddings(bow, wanted.dim, power=wanted.svd_power, seed=settings.run.seed, threads=threads)
     return BagEncoder(
         torch.from_numpy(words),
         radius=wanted.radius,
         dropout=wanted.dropout,
         word_dropout=wanted.word_dropout,
-        threads=known(settings.run.threads),
+        threads=threads,
     )

@@ -2,8 +2,8 @@
 
     h = sum over words w of tfidf_w * E_w,     phi = head(h)
 
-E starts as V of a truncated SVD of the training texts' tf-idf matrix, X ~ U S V^T (words that occur together
-start close), with directions scaled by S^-power so that a few frequent themes do not drown the rest.
+E starts from a truncated SVD of the training texts' tf-idf matrix (`svd.py`: words that occur together start close),
+with directions scaled by S^-power so that a few frequent themes do not drown the rest.
 The same class serves sparse vectors of the user's own in place of tf-idf.
 """
 
@@ -25,8 +25,6 @@ from ..persistence import read_json, read_tensors, write_json, write_tensors
 from ..tables import RowTable, Tape
 from .head import Head
 from .protocol import Inputs, Learning, silent
-
-SVD_ROWS = 200_000  # more rows than this are sampled for the SVD
 
 
 class BagEncoder:
@@ -169,20 +167,3 @@ def take_rows(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.n
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return matrix.indices[positions], matrix.data[positions].astype(np.float32, copy=False), offsets
-
-
-def svd_embeddings(features: Any, dim: int, *, power: float, seed: int) -> np.ndarray:
-    """E = V S^-power of a truncated SVD, float32 [words, dim]; missing directions are small noise."""
-    from sklearn.utils.extmath import randomized_svd
-
-    rng = np.random.default_rng(seed)
-    if features.shape[0] > SVD_ROWS:
-        features = features[np.sort(rng.choice(features.shape[0], SVD_ROWS, replace=False))]
-    rank = max(1, min(dim, min(features.shape) - 1))
-    _, strength, directions = randomized_svd(features, rank, n_iter=2, random_state=seed)
-    scale = np.maximum(strength, 1e-6 * strength[0] or 1.0) ** -power
-    table = np.empty((features.shape[1], dim), dtype=np.float32)
-    table[:, :rank] = (directions * scale[:, None]).T
-    spread = 0.1 * float(table[:, :rank].std()) or 1e-3
-    table[:, rank:] = spread * rng.standard_normal((len(table), dim - rank))
-    return table
