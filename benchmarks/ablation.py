@@ -1,0 +1,115 @@
+"""What each part of ELIAS++ is worth on a dataset: one row a part, measured on the test rows.
+
+    python benchmarks/ablation.py DATA [--members 3] [--no-yardstick] [--json] [--work FOLDER]
+
+    stage 1            clusters fixed before training
+    control            stage 1 for as many epochs as both stages together
+    + stage 2          the graph learned: dense ELIAS
+    + ranker           labels by words too, p q as the paper has it
+    + tree             the paper's calibration: T + p q
+    + final score      learned from all parts of the score (the default in place of the tree)
+    + N members        an ensemble
+    one-versus-all     every label trained on every text, same encoder: the yardstick of dense ELIAS
+
+Everything is trained in WORK (default runs/ablation/NAME), resumable. Rows share every step in which they do not differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import elias
+from elias.ensemble import Ensemble
+from elias.evaluation import Evaluation, evaluate_model
+from elias.fitting import fit_to
+from elias.fusion import Fusion
+from elias.network_files import load_network
+from elias.persistence import link_tree
+from elias.progress import Progress, duration
+
+COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")
+FEATURES, STAGES = ["10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--no-yardstick", action="store_true", help="leave one-versus-all and the control out")
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--work", type=Path, default=Path("runs/ablation"))
+    parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
+    args = parser.parse_args()
+
+    data = elias.load_dataset(args.data)
+    changes = dict(item.split("=", 1) for item in args.changes)
+    if not args.json:
+        print(f"{'row':<16}" + "".join(f"{name:>8}" for name in COLUMNS) + f"{'training':>12}", flush=True)
+    for name, found, seconds in rows(data, changes, args.members, args.work / data.name, not args.no_yardstick):
+        if args.json:
+            record = {"data": data.name, "row": name, "seconds": seconds, **found.metrics.as_dict()}
+            print(json.dumps(record), flush=True)
+        else:
+            values = "".join(f"{found.metrics[column]:8.2f}" for column in COLUMNS)
+            print(f"{name:<16}{values}{duration(seconds):>12}", flush=True)
+
+
+def rows(
+    data: elias.Dataset, changes: dict[str, str], members: int, work: Path, yardstick: bool
+) -> Iterator[tuple[str, Evaluation, float]]:
+    whole = fitted(data, work / "ensemble", changes, members)
+    first, run = (
+        (whole.members[0], work / "ensemble.run" / "member-0") if members > 1 else (whole, work / "ensemble.run")
+    )
+    assert first.plus is not None, "this dataset has no words, so there is no sparse side"
+    dense = replace(first, plus=None)
+    network = load_network(run / "30-stage1" / "network", device=first.network.device, threads=first.network.threads)
+    upto1, upto2 = seconds(run, FEATURES + STAGES[:2]), seconds(run, FEATURES + STAGES)
+    yield "stage 1", evaluate_model(replace(dense, network=network), data), upto1
+    if yardstick:
+        stages = first.about["settings"]
+        epochs = stages["stage1"]["epochs"] + stages["stage2"]["epochs"]
+        alone = {"ranker.enabled": "false", "split.calibration_rows": str(stages["split"]["calibration_rows"])}
+        control = {**changes, **alone, "stage1.epochs": str(epochs), "stage2.epochs": "0"}
+        model = fitted(data, work / "control", control)
+        yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])
+    yield "+ stage 2", evaluate_model(dense, data), upto2
+    sparse = upto2 + seconds(run, ["12-ranker", "14-ranker"])
+    product = replace(first.plus, fusion=Fusion("product", first.plus.fusion.loss))
+    yield "+ ranker", evaluate_model(replace(first, plus=product), data), sparse
+    other = work / "tree.run"
+    for step in (*FEATURES, "12-ranker", "14-ranker", *STAGES):
+        if not (other / step).exists():
+            link_tree(run / step, other / step)
+    tree = fitted(data, work / "tree", {**changes, "fusion.kind": "tree"})
+    yield "+ tree", evaluate_model(tree, data), sparse + seconds(other, ["70-fusion"])
+    yield "+ final score", evaluate_model(first, data), sparse + seconds(run, ["70-fusion"])
+    if members > 1:
+        yield f"+ {members} members", evaluate_model(whole, data), seconds(work / "ensemble.run")
+    if yardstick:
+        exact = {**changes, **alone, "model.kind": "one-versus-all", "stage1.epochs": str(epochs)}
+        model = fitted(data, work / "one-versus-all", exact)
+        yield "one-versus-all", evaluate_model(model, data), seconds(work / "one-versus-all.run")
+
+
+def fitted(data: elias.Dataset, output: Path, changes: dict[str, str], members: int = 1) -> elias.Model | Ensemble:
+    """The model at `output`, trained unless it is there."""
+    if not output.exists():
+        settings = elias.Settings().updated(changes)
+        fit_to(data, output, settings=settings, members=members, progress=Progress())
+    return elias.load(output)
+
+
+def seconds(run: Path, steps: list[str] | None = None) -> float:
+    """Time that some steps of a run took, or all; steps that members share count once."""
+    found = run.rglob("done.json") if steps is None else [run / s / "done.json" for s in steps if (run / s).exists()]
+    files = {path.stat().st_ino: path for path in found}
+    return float(sum(json.loads(path.read_text())["seconds"] for path in files.values()))
+
+
+if __name__ == "__main__":
+    main()
