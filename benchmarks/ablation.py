@@ -11,7 +11,7 @@
     + N members        an ensemble
     one-versus-all     every label trained on every text, same encoder: the yardstick of dense ELIAS
 
-Everything is trained in WORK (default runs/ablation/NAME), resumable. Rows share every step in which they do not differ.
+Everything is trained in WORK (default runs/ablation/NAME), resumable; rows share the steps in which they do not differ.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ def rows(
     data: elias.Dataset, changes: dict[str, str], members: int, work: Path, yardstick: bool
 ) -> Iterator[tuple[str, Evaluation, float]]:
     whole = fitted(data, work / "ensemble", changes, members)
-    first, run = (
-        (whole.members[0], work / "ensemble.run" / "member-0") if members > 1 else (whole, work / "ensemble.run")
-    )
+    run = work / "ensemble.run"
+    first, run = (whole.members[0], run / "member-0") if isinstance(whole, Ensemble) else (whole, run)
     assert first.plus is not None, "this dataset has no words, so there is no sparse side"
     dense = replace(first, plus=None)
     network = load_network(run / "30-stage1" / "network", device=first.network.device, threads=first.network.threads)

@@ -25,6 +25,13 @@ from .search import Ragged
 BATCH = 256
 
 
+class Look(NamedTuple):
+    """Rows as the search sees them."""
+
+    phi_BD: Tensor
+    logits_BC: Tensor
+
+
 class Parts(NamedTuple):
     """Of labels at places [rows, m]: the best path to each over all clusters, and sigmoid(z)."""
 
@@ -59,23 +66,33 @@ class Finder:
     @torch.no_grad()
     def beams(self, prepared: Any, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """phi, the beam's clusters and their s_c for some rows: (1) and (2)."""
-        network = self.network
-        phi_BD = self._phi(prepared, rows)
-        logits_BC = network.clusters(phi_BD)
-        beam_BT = network.beam(logits_BC)
-        return phi_BD, beam_BT, self._cluster_scores(logits_BC).gather(1, beam_BT)
+        look = self.look(prepared, rows)
+        return look.phi_BD, *self._beam(look)
+
+    def _beam(self, look: Look) -> tuple[Tensor, Tensor]:
+        beam_BT = self.network.beam(look.logits_BC)
+        return beam_BT, self._cluster_scores(look.logits_BC).gather(1, beam_BT)
 
     @torch.no_grad()
+    def look(self, prepared: Any, rows: np.ndarray) -> Look:
+        """phi and W_C phi of some prepared rows: all that a search needs to know of them."""
+        phi_BD = self._phi(prepared, rows)
+        return Look(phi_BD, self.network.clusters(phi_BD))
+
     def find(
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
     ) -> Predictions:
         """The k best labels of some prepared rows."""
+        return self.find_from(self.look(prepared, rows), k, excluded=excluded, explain=explain)
+
+    @torch.no_grad()
+    def find_from(self, look: Look, k: int, *, excluded: Ragged | None = None, explain: bool = False) -> Predictions:
+        """The k best labels of rows that have been looked at."""
         network, settings = self.network, self.network.settings
         if network.device.type != "cpu":
-            return self.find_torch(prepared, rows, k, excluded=excluded, explain=explain)
-        phi_BD = self._phi(prepared, rows)
+            return self._find_torch(look, k, excluded, explain)
         found = self.cpu_search.find(
-            phi_BD.contiguous().numpy(), network.clusters(phi_BD).numpy(), k,
+            look.phi_BD.contiguous().numpy(), look.logits_BC.numpy(), k,
             alpha=settings.alpha, beam_size=settings.beam_size, size=settings.shortlist_size, excluded=excluded,
         )  # fmt: skip
         parts = None
@@ -99,12 +116,15 @@ class Finder:
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
     ) -> Predictions:
         """`find` in torch, on any device."""
-        network = self.network
-        phi_BD, beam_BT, s_BT = self.beams(prepared, rows)
+        return self._find_torch(self.look(prepared, rows), k, excluded, explain)
+
+    def _find_torch(self, look: Look, k: int, excluded: Ragged | None, explain: bool) -> Predictions:
+        network, phi_BD, n_rows = self.network, look.phi_BD, len(look.phi_BD)
+        beam_BT, s_BT = self._beam(look)
         found = search.shortlist_torch(
             beam_BT, s_BT, self.index.indptr, self.labels_F, self.edge_scores,
-            network.settings.shortlist_size, self.index.n_labels, Ragged.empty(len(rows)),
-            excluded or Ragged.empty(len(rows)),
+            network.settings.shortlist_size, self.index.n_labels, Ragged.empty(n_rows),
+            excluded or Ragged.empty(n_rows),
         )  # fmt: skip
         labels_BS, slots_BS = found.labels_BS, found.slots_BS.clamp(min=0)
         cluster_score_BS = s_BT.gather(1, slots_BS)
@@ -120,8 +140,8 @@ class Finder:
     ) -> Predictions:
         """The k best of each row's own candidates, each scored over ALL clusters it has an edge from."""
         network, device = self.network, self.network.device
-        phi_BD = self._phi(prepared, rows)
-        s = self._cluster_scores(network.clusters(phi_BD)).cpu().numpy()
+        phi_BD, logits_BC = self.look(prepared, rows)
+        s = self._cluster_scores(logits_BC).cpu().numpy()
         shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
         labels = np.full(shape, NOTHING, dtype=np.int32)
         for row in range(len(rows)):
@@ -134,13 +154,12 @@ class Finder:
         return self._rank(z_BS, labels_BS, cluster_BS, s_BS, e_BS, k, explain)
 
     @torch.no_grad()
-    def parts_of(self, prepared: Any, rows: np.ndarray, labels: np.ndarray) -> Parts:
+    def parts_of(self, look: Look, labels: np.ndarray) -> Parts:
         """What the network says of given labels [rows, m], each over ALL clusters it has an edge from."""
         network = self.network
-        phi_BD = self._phi(prepared, rows)
-        paths = self.paths_of(self._cluster_scores(network.clusters(phi_BD)).cpu().numpy(), labels)
+        paths = self.paths_of(self._cluster_scores(look.logits_BC).cpu().numpy(), labels)
         labels_BS = torch.from_numpy(labels.astype(np.int64)).to(network.device)
-        z_BS = classifiers.scores(phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
+        z_BS = classifiers.scores(look.phi_BD, labels_BS, network.classifier_weights, network.classifier_biases)
         return Parts(*paths, torch.sigmoid(z_BS.double()).float().cpu().numpy())
 
     def paths_of(self, s_BC: np.ndarray, labels_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .evidence import Evidence
-from .finder import BATCH, Finder, Parts
+from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
 from .lexical import Lexical
 from .model import ragged
@@ -51,7 +51,7 @@ class Plus:
         *, excluded: Ragged | None = None, explain: bool = False,
     ) -> Predictions:  # fmt: skip
         """The k best labels of some rows; `bow` holds those rows only."""
-        evidence = self.gather(finder, prepared, bow, rows, excluded, k)
+        evidence = self.gather(finder, finder.look(prepared, rows), bow, excluded, k)
         return self._rank(evidence, self.fusion.score(evidence), k, explain)
 
     def score(
@@ -59,21 +59,20 @@ class Plus:
         *, explain: bool = False,
     ) -> Predictions:  # fmt: skip
         """The k best of each row's own candidates, each with the score it has among the labels found freely."""
-        freely = self.gather(finder, prepared, bow, rows, None, k)
+        look = finder.look(prepared, rows)
+        freely = self.gather(finder, look, bow, None, k)
         best = freely.best(freely.columns())
         labels = padded(wanted)
-        evidence = self._evidence(labels, finder.parts_of(prepared, rows, labels), bow)
+        evidence = self._evidence(labels, finder.parts_of(look, labels), bow)
         return self._rank(evidence, self.fusion.score(evidence, best), k, explain)
 
-    def gather(
-        self, finder: Finder, prepared: Any, bow: sp.csr_matrix, rows: np.ndarray, excluded: Ragged | None, k: int
-    ) -> Evidence:
+    def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
         n_labels = len(self.counts)
-        by_network = finder.find(prepared, rows, min(max(k, self.by_network), n_labels), excluded=excluded)
+        by_network = finder.find_from(look, min(max(k, self.by_network), n_labels), excluded=excluded)
         by_words = self.lexical.find(bow, min(self.by_words, n_labels), excluded)
         labels = united(by_network.labels, by_words.labels)
-        return self._evidence(labels, finder.parts_of(prepared, rows, labels), bow)
+        return self._evidence(labels, finder.parts_of(look, labels), bow)
 
     def _evidence(self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix) -> Evidence:
         margin = self.ranker.products(bow, labels, threads=self.threads)
@@ -173,7 +172,7 @@ def _evidence_of(
     pieces = []
     for start in range(0, bow.shape[0], BATCH):
         rows = np.arange(start, min(start + BATCH, bow.shape[0]))
-        pieces.append(plus.gather(finder, prepared, bow[rows], rows, ragged(excluded, rows)[0], 1))
+        pieces.append(plus.gather(finder, finder.look(prepared, rows), bow[rows], ragged(excluded, rows)[0], 1))
     width = max(piece.labels.shape[1] for piece in pieces)
     evidence = _stacked(pieces, width)
     truth = sp.csr_matrix((labels.data > 0, labels.indices, labels.indptr), shape=labels.shape)
