@@ -65,7 +65,7 @@ LAYERS = [
             "start",
         ],
     ],
-    ["ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "plus"],
+    ["twins", "ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "plus"],
     ["adjacency", "preparation", "stages", "predictor", "compaction", "ensemble", "sparse_side"],
     ["pipeline", "fitting", "evaluation", "inspection"],
     ["analysis", "demo", "cli"],

@@ -44,6 +44,7 @@ class SplitSettings:
 
     seed: int = setting(0, "seed of the split; separate from run.seed", low=0)
     validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
+    twins: bool = setting(True, "hold near twins of a held-out text out with it")
     calibration_rows: int | None = setting(None, "rows kept out of everything, for the final score", low=0)
 
 

@@ -25,8 +25,9 @@ from .features import TfIdf, open_csr, write_csr
 from .label_texts import with_label_texts
 from .persistence import read_tensors, write_tensors
 from .progress import Progress
-from .split import reserve
+from .split import TwinsOf, reserve
 from .training import TrainingRows
+from .twins import near_twins
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
         validation_rows=0 if own_file else wanted,
         calibration_rows=0 if own_file else known(settings.split.calibration_rows),
         seed=settings.split.seed,
+        twins_of=_twins_of(data.train, settings),
     )
     validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
@@ -134,6 +136,22 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
         calibration = _evenly(every, known(settings.split.calibration_rows))
         validation = _evenly(np.setdiff1d(every, calibration), wanted)
     return {"train": split.train, "validation": validation, "calibration": calibration}
+
+
+def _twins_of(rows: Rows, settings: Settings) -> TwinsOf | None:
+    """Near twins of rows, by a tf-idf of their own; none where there are no words."""
+    if not settings.split.twins or isinstance(rows.vectors, np.ndarray):
+        return None
+
+    def twins_of(asked: np.ndarray) -> list[np.ndarray]:
+        if rows.texts is not None:
+            bow = TfIdf.fit_transform(rows.texts, min_df=settings.features.min_df)[1]
+        else:
+            assert rows.vectors is not None
+            bow = sp.csr_matrix(rows.vectors, dtype=np.float32)
+        return near_twins(bow, asked, threads=known(settings.run.threads))
+
+    return twins_of
 
 
 def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:

@@ -4,7 +4,8 @@
     key(component) = blake2b of its smallest print
     components by rising key: the first fill validation, the next calibration, the rest is training
 
-Rows with the same text or the same group form a component (both together: chains count) and stay together.
+Rows with the same text or the same group form a component (both together: chains count) and stay together. Near twins
+of a row that is held out are held out with it, where they fit.
 In: the training rows. Out: three sorted arrays of row numbers that share no row and cover all.
 The choice depends on the seed and on what the rows say, not on their order; label texts are never held out.
 """
@@ -12,6 +13,7 @@ The choice depends on the seed and on what the rows say, not on their order; lab
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,8 @@ from scipy.sparse.csgraph import connected_components
 
 from elias.dataset.rows import KIND_LABEL_TEXT, Rows
 from elias.errors import InputError
+
+TwinsOf = Callable[[np.ndarray], list[np.ndarray]]  # row numbers -> for each, the rows that nearly say the same
 
 HELD_OUT_SHARE = 0.5  # never more than this share of the rows
 
@@ -33,7 +37,9 @@ class Split:
     calibration: np.ndarray
 
 
-def reserve(rows: Rows, *, validation_rows: int, calibration_rows: int, seed: int) -> Split:
+def reserve(
+    rows: Rows, *, validation_rows: int, calibration_rows: int, seed: int, twins_of: TwinsOf | None = None
+) -> Split:
     """Hold out as nearly as whole components allow, and at most half of the rows.
 
     A component larger than what is still wanted is passed over, so a huge one stays in training; at the end one more
@@ -54,9 +60,13 @@ def reserve(rows: Rows, *, validation_rows: int, calibration_rows: int, seed: in
         prints = _fingerprints(rows, seed)
         component = _components(rows, prints)
         order, sizes = _draw(component, prints, ordinary)
+        with_it = _families(component, order[:asked], twins_of) if twins_of is not None else {}
+        closed = np.setdiff1d(np.arange(len(sizes)), order)
         chosen = np.zeros(len(sizes), dtype=np.int8)
         for number, wanted in ((1, validation_rows), (2, calibration_rows)):
-            taken = _fill(order[chosen[order] == 0], sizes, wanted, allowed)
+            free = chosen == 0
+            free[closed] = False
+            taken = _fill(order[free[order]], sizes, wanted, allowed, with_it, free)
             chosen[taken] = number
             allowed -= int(sizes[taken].sum())
         place = chosen[component]
@@ -126,19 +136,40 @@ def _draw(component: np.ndarray, prints: np.ndarray, ordinary: np.ndarray) -> tu
     return order[~closed[order]], sizes
 
 
-def _fill(order: np.ndarray, sizes: np.ndarray, wanted: int, allowed: int) -> list[int]:
-    """Components in order until their rows are as near to `wanted` as whole components allow, never above `allowed`."""
+def _families(component: np.ndarray, asked: np.ndarray, twins_of: TwinsOf) -> dict[int, np.ndarray]:
+    """The components with near twins of the first row of each component asked for."""
+    by_component = np.argsort(component, kind="stable")
+    first = by_component[np.searchsorted(component[by_component], asked)]
+    return {
+        number: np.setdiff1d(component[twins], [number])
+        for number, twins in zip(asked.tolist(), twins_of(first), strict=True)
+    }
+
+
+def _fill(
+    order: np.ndarray, sizes: np.ndarray, wanted: int, allowed: int, with_it: dict[int, np.ndarray], free: np.ndarray
+) -> list[int]:
+    """Components in order until their rows are as near to `wanted` as whole components allow, never above `allowed`.
+
+    Components `with_it` come along if they are free and fit.
+    """
     chosen: list[int] = []
     passed_over: list[int] = []
     for component in order.tolist():
         if wanted == 0:
             break
+        if not free[component]:  # came along with another
+            continue
         if sizes[component] > wanted:
             passed_over.append(component)
             continue
-        chosen.append(component)
-        wanted -= int(sizes[component])
-        allowed -= int(sizes[component])
+        twins = with_it.get(component, order[:0])
+        family = [component, *twins[free[twins]].tolist()]
+        for member in family if sizes[family].sum() <= wanted else [component]:
+            chosen.append(member)
+            free[member] = False
+            wanted -= int(sizes[member])
+            allowed -= int(sizes[member])
     if wanted and passed_over:
         smallest = min(passed_over, key=lambda component: int(sizes[component]))
         if sizes[smallest] < 2 * wanted and sizes[smallest] <= allowed:

@@ -1,0 +1,43 @@
+"""Texts that nearly say the same: cosine of tf-idf rows.
+
+A held-out text whose near twin stays in training tells little about texts of a new kind: everything looks surer than
+it is. So `split` holds twins out together, where it can.
+In: tf-idf rows, the numbers of some of them. Out: for each of these the rows that are its twins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import kernels
+from .features import normalise_rows
+from .paths import Ragged
+from .predictions import NOTHING
+
+LEAST_COSINE = 0.5
+MOST_TWINS = 50  # of a text with more, which is rather a form that was filled in, none are named
+
+
+def near_twins(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> list[np.ndarray]:
+    """For each of `rows`, the other rows with a cosine of at least LEAST_COSINE."""
+    from .kernels.postings import find_labels
+
+    unit = normalise_rows(bow)
+    by_word = sp.csr_matrix(unit.T)
+    asked = sp.csr_matrix(unit[rows])
+    found = np.full((len(rows), MOST_TWINS + 2), NOTHING, dtype=np.int32)  # itself, and one more than may be
+    scores = np.zeros(found.shape, dtype=np.float32)
+    nothing = Ragged.empty(len(rows))
+    n = unit.shape[0]
+
+    def search(start: int, stop: int) -> None:
+        scratch = np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
+        find_labels(
+            start, stop, asked.indptr, asked.indices, asked.data, by_word.indptr, by_word.indices, by_word.data,
+            nothing.indptr, nothing.labels, *scratch, found, scores,
+        )  # fmt: skip
+
+    kernels.run(search, len(rows), threads)
+    near = (scores >= LEAST_COSINE) & (found != rows[:, None])
+    return [line[chosen] if chosen.sum() <= MOST_TWINS else line[:0] for line, chosen in zip(found, near, strict=True)]
