@@ -143,7 +143,9 @@ def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path, fi
 
 
 def forget(output: Path, again: str | None) -> None:
-    if again == "train":
+    """Remove what is to be done anew, and what a training that was cut has left."""
+    cut = (output / "model").exists() and not (output / "train.json").exists()
+    if again == "train" or cut:
         shutil.rmtree(output, ignore_errors=True)
     elif again == "predict":
         (output / "predict.json").unlink(missing_ok=True)
