@@ -4,7 +4,7 @@
 
 The peers are PECOS XR-Linear, omikuji (Parabel-like and Bonsai-like) and the napkinXC label tree; they get an
 environment of their own, .venv-peers, made at the first run. All get the same training rows, the same tf-idf
-(sublinear, words of 2 texts or more), each label's text as one more training text of that label, and the same
+(sublinear, words of 2 texts or more), each label's id and text as one more training text of that label, and the same
 filter of own ids and excluded pairs. Predictions are kept in runs/peers/DATASET and used again while the dataset,
 the settings and the versions stay the same; `--again predict` predicts and times anew, `--again train` does all anew.
 Models of ours are trained before (`elias fit`) and named here; times are from raw text to the 5 best labels.
@@ -53,6 +53,7 @@ def main() -> None:
     work = args.work / data.name
     result: dict[str, Any] = {
         "dataset": data.name, "test_rows": len(data.test), "labels": len(data.labels), "label_texts": label_texts,
+        "label_ids": args.label_ids,
         "threads": args.threads, **machine(),
     }  # fmt: skip
     outputs, result["left_out"] = peers_of(args, data, work, label_texts) if args.peers else ({}, {})
@@ -75,6 +76,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--models", nargs="*", type=named_model, default=[], metavar="NAME=FOLDER")
     parser.add_argument("--label-texts", action=argparse.BooleanOptionalAction, help="default: where labels have texts")
+    ids = "the label's id before its text, for the peers; default: yes"
+    parser.add_argument("--label-ids", action=argparse.BooleanOptionalAction, default=True, help=ids)
     parser.add_argument("--json", type=Path, help="where the result goes; default WORK/DATASET/comparison.json")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "peers", help="matrices, models and predictions")
     parser.add_argument("--environment", type=Path, default=ROOT / ".venv-peers")
@@ -96,7 +99,7 @@ def peers_of(
     """The output folder of each peer, and why others are missing."""
     environment = Environment(args.environment)
     names, left_out = available(args.peers, environment)
-    matrices = shared_data(data, work, label_texts=label_texts)
+    matrices = shared_data(data, work, label_texts=label_texts, label_ids=args.label_ids)
     seconds = json.loads((matrices / "data.json").read_text())["seconds"]
     outputs = {}
     for name in names:
@@ -140,7 +143,9 @@ def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path, fi
 
 
 def forget(output: Path, again: str | None) -> None:
-    if again == "train":
+    """Remove what is to be done anew, and what a training that was cut has left."""
+    cut = (output / "model").exists() and not (output / "train.json").exists()
+    if again == "train" or cut:
         shutil.rmtree(output, ignore_errors=True)
     elif again == "predict":
         (output / "predict.json").unlink(missing_ok=True)

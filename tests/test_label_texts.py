@@ -14,7 +14,7 @@ import elias
 from elias.config import StageSettings
 from elias.dataset import LabelSet
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from elias.label_texts import count_label_texts, with_label_texts
+from elias.label_texts import count_label_texts, ids_differ, with_label_texts
 from elias.sizes import training_counts
 from elias.training import Trainer, TrainingRows
 from processes import SMALL
@@ -46,6 +46,16 @@ def test_alternative_names_are_read_too() -> None:
     data = dataset()
     labels = LabelSet(data.labels.ids, data.labels.texts, [f"or {name}" for name in data.labels.ids])
     assert "a round fruit or apple" in list(with_label_texts(data.train, labels).texts or [])
+
+
+def test_ids_stand_before_texts_that_differ() -> None:
+    data = dataset()
+    labels = LabelSet(data.labels.ids, ["fruit" if name == "fruit" else "a thing" for name in data.labels.ids])
+    made = list(with_label_texts(data.train, labels, ids=True).texts or [])[3:]
+    assert sorted(made) == ["apple a thing", "fruit", "sky a thing"]
+    assert ids_differ(labels)
+    assert not ids_differ(LabelSet(data.labels.ids, list(data.labels.ids)))
+    assert not ids_differ(LabelSet(data.labels.ids))
 
 
 def test_without_texts_nothing_changes() -> None:

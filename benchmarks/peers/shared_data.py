@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from elias.dataset import Dataset, Rows
 from elias.features import TfIdf
-from elias.label_texts import with_label_texts
+from elias.label_texts import ids_differ, with_label_texts
 from elias.persistence import write_json, written_beside
 
 DEPTH = 100
@@ -35,21 +35,23 @@ def key_of(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
-def shared_data(data: Dataset, work: Path, *, label_texts: bool) -> Path:
+def shared_data(data: Dataset, work: Path, *, label_texts: bool, label_ids: bool) -> Path:
     """The folder for these settings, made unless it is there."""
     settings = {"min_df": MIN_DF, "label_texts": label_texts, "depth": DEPTH, "layout": 1}
+    if label_texts and label_ids and ids_differ(data.labels):
+        settings["label_ids"] = True
     folder = work / f"data-{key_of(data.fingerprint(), settings)}"
     if not folder.exists():
         with written_beside(folder) as part:
             part.mkdir(parents=True)
-            _write(data, part, label_texts)
+            _write(data, part, label_texts, label_ids)
     return folder
 
 
-def _write(data: Dataset, folder: Path, label_texts: bool) -> None:
+def _write(data: Dataset, folder: Path, label_texts: bool, label_ids: bool) -> None:
     assert data.test is not None
     started = time.perf_counter()
-    train = with_label_texts(data.train, data.labels) if label_texts else data.train
+    train = with_label_texts(data.train, data.labels, ids=label_ids) if label_texts else data.train
     features, vectorizer = _features(train, folder)
     seconds = time.perf_counter() - started
     kept = np.flatnonzero((np.diff(features.indptr) > 0) & (np.diff(train.labels.indptr) > 0))

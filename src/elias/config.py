@@ -55,6 +55,7 @@ class FeatureSettings:
     min_df: int | None = setting(None, "texts a word must occur in", low=1)
     max_words: int = setting(500_000, "size of the vocabulary at most", low=1)
     label_texts: bool = setting(True, "train on the texts of labels too, where labels have texts")
+    label_ids: bool = setting(False, "the id of a label stands before its text, where it is not the text")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 Rows of this kind carry KIND_LABEL_TEXT: they never count in N, n_l or propensities, are never held out, and have no
 id, so nothing of theirs is masked. Only labels with a training row of their own get one: a label without any would
-otherwise be learned from a name alone.
+otherwise be learned from a name alone. `ids`: the label's id stands before its text unless it is the text; ids can be
+names that other texts use.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .dataset import LabelSet, Rows
 from .dataset.rows import KIND_LABEL_TEXT, TextColumn
 
 
-def with_label_texts(rows: Rows, labels: LabelSet) -> Rows:
+def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows:
     """`rows`, then a row for every label that has a text and a row among them. Vectors stay as they are."""
     numbers = _with_text(rows, labels)
     count = len(numbers)
@@ -28,7 +29,7 @@ def with_label_texts(rows: Rows, labels: LabelSet) -> Rows:
     nothing = sp.csr_matrix((count, len(labels)), dtype=rows.excluded.dtype)
     return replace(
         rows,
-        texts=TextColumn(_chain(rows, labels, numbers)),
+        texts=TextColumn(_chain(rows, labels, numbers, ids)),
         labels=_below(rows.labels, pairs),
         excluded=_below(rows.excluded, nothing),
         ids=None,
@@ -51,10 +52,17 @@ def _with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
     return np.array([number for number in used.tolist() if labels.texts[number]], dtype=np.int64)
 
 
-def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray) -> Iterator[str]:
+def ids_differ(labels: LabelSet) -> bool:
+    """Some label's id is not its text, so that `ids` makes a difference."""
+    return any(text and text != name for name, text in zip(labels.ids, labels.texts, strict=True))
+
+
+def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iterator[str]:
     yield from rows.texts or ()
     for number in numbers.tolist():
-        yield f"{labels.texts[number]} {labels.alternatives[number]}".strip()
+        name, text = labels.ids[number], labels.texts[number]
+        before = f"{name} " if ids and name != text else ""
+        yield f"{before}{text} {labels.alternatives[number]}".strip()
 
 
 def _below(upper: sp.csr_matrix, lower: sp.csr_matrix) -> sp.csr_matrix:

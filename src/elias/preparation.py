@@ -164,7 +164,8 @@ def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
 def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> Rows:
     """The rows to learn from, label texts last."""
     rows = data.train.take(parts["train"])
-    return with_label_texts(rows, data.labels) if settings.features.label_texts else rows
+    wanted = settings.features
+    return with_label_texts(rows, data.labels, ids=wanted.label_ids) if wanted.label_texts else rows
 
 
 def _validation(data: Dataset, parts: dict[str, np.ndarray]) -> Rows:
