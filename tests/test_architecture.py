@@ -56,6 +56,7 @@ LAYERS = [
     ],
     ["adjacency", "preparation", "stages", "predictor", "compaction", "ranker", "calibration", "ensemble"],
     ["pipeline", "evaluation", "inspection"],
+    ["server"],
     ["analysis", "demo", "cli"],
     ["__init__", "__main__"],  # the package's own front: nothing inside imports from it
 ]

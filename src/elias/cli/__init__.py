@@ -1,4 +1,4 @@
-"""The command line: check, fit, predict, evaluate, inspect, compact.
+"""The command line: check, fit, predict, evaluate, inspect, compact, serve.
 
 Exit codes: 0 done, 1 something else went wrong, 2 wrong usage or argument, 3 data, 4 settings, 5 model folder,
 6 run folder or disk, 7 an optional package is missing, 130 interrupted. An error is one line on standard error.
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from ..errors import EliasError
 from ..version import __version__
-from . import check, compact, evaluate, fit, inspect, predict
+from . import check, compact, evaluate, fit, inspect, predict, serve
 
-COMMANDS = (check, fit, predict, evaluate, inspect, compact)
+COMMANDS = (check, fit, predict, evaluate, inspect, compact, serve)
 
 
 def parser() -> argparse.ArgumentParser:
