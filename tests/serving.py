@@ -117,9 +117,7 @@ def running(
     """The service in a thread, until the block ends; it must end by itself then."""
     limits = limits or Limits()
     sock = listening("127.0.0.1", 0)
-    app = create_app(
-        Registry(folders, opener), limits=limits, token=token.encode() if token else None, **options
-    )
+    app = create_app(Registry(folders, opener), limits=limits, token=token.encode() if token else None, **options)
     config = uvicorn.Config(
         app, http=protocol_with(limits), ws="none", loop="asyncio", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=5, timeout_graceful_shutdown=5, lifespan="on",

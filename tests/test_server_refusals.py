@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def narrow(tiny_model: Model, tiny_model_folder: Path) -> Iterator[Running]:
     [
         ({}, 422, "invalid", "texts", "missing"),
         ([], 422, "invalid", None, "object"),
-        ({"texts": "one"}, 422, "invalid", "texts", "list"),
+        ({"texts": "one"}, 422, "invalid", "texts", "array"),
         ({"texts": [1]}, 422, "invalid", "texts.0", "string"),
         ({"texts": ["a"], "k": 0}, 422, "invalid", "k", "it is 0"),
         ({"texts": ["a"], "k": "5"}, 422, "invalid", "k", "integer"),
@@ -115,11 +116,9 @@ def test_a_body_without_a_length_is_cut_off_too(narrow: Running) -> None:
             b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         piece = b"%x\r\n" % 10_000 + b" " * 10_000 + b"\r\n"
-        try:
+        with suppress(OSError):  # it hangs up, as it should
             for _ in range(100):
                 sock.sendall(piece)
-        except OSError:
-            pass  # it hung up, as it should
         assert read_all(sock).startswith(b"HTTP/1.1 413 ")
     assert narrow.service.batcher.bytes == 0
 
@@ -144,16 +143,17 @@ def test_slow_bodies_and_slow_headers_end(narrow: Running) -> None:
     "garbage",
     [
         b"\x00\x01\x02\x03\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\r\n\r\n",
         b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: five\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 2_000_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
 def test_what_is_not_http(narrow: Running, garbage: bytes) -> None:
     with narrow.raw() as sock:
-        sock.sendall(garbage + b"\r\n")
+        with suppress(OSError):  # it may hang up before it has read everything
+            sock.sendall(garbage + b"\r\n")
         head, _, body = read_all(sock).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 "), head[:80]
         assert json.loads(body)["error"]["code"] == "bad_request"
@@ -162,7 +162,10 @@ def test_what_is_not_http(narrow: Running, garbage: bytes) -> None:
 
 def test_garbage_after_a_good_request(narrow: Running) -> None:
     body = json.dumps({"texts": ["a"]}).encode()
-    good = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    good = (
+        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+    )
     with narrow.raw() as sock:
         sock.sendall(good + body + b"\x00garbage\r\n\r\n" + good + body)
         answer = read_all(sock)

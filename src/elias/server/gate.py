@@ -133,6 +133,9 @@ class Visit:
             self.started, self.status = True, message["status"]
             given = {name for name, _ in message["headers"]}
             extra = [pair for pair in HEADERS if pair[0] not in given]
+            connection = self.scope.get("state", {}).get("connection")
+            if connection is not None and connection.draining and b"connection" not in given:
+                extra.append((b"connection", b"close"))  # the client must not send another request here
             message["headers"] = [*message["headers"], *extra, (b"x-request-id", self.id.encode())]
         await self._send(message)
 

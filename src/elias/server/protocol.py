@@ -37,7 +37,7 @@ class Connection(H11Protocol):
         super().__init__(*args, **options)
         self.app_state = {**self.app_state, "connection": self}  # every request can ask whether its client is there
         self._patience: asyncio.TimerHandle | None = None
-        self._draining = False
+        self.draining = False  # the gate then says "Connection: close"
 
     @property
     def _now(self) -> RequestResponseCycle | None:
@@ -73,24 +73,22 @@ class Connection(H11Protocol):
         super().handle_events()
         if self.cycle is not before:
             self._stop_waiting()
-            if self._draining:
-                self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._is_idle():
             self._await_headers()
+            if self.draining:
+                self.loop.call_later(GRACE, self._close_idle)
 
     def timeout_keep_alive_handler(self) -> None:
         self._close_idle()
 
     def shutdown(self) -> None:
         """Called once for every connection when the service drains."""
-        self._draining = True
+        self.draining = True
         if self._is_idle():
             self.loop.call_later(GRACE, self._close_idle)
-        elif self._now is not None:
-            self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "this is not a request that HTTP/1.1 knows")

@@ -114,10 +114,14 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, number)
+    except OSError as problem:
+        raise InputError(f"--host {host}: there is no such address ({problem.strerror or problem})") from None
+    try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(1024)
     except OSError as problem:
+        sock.close()
         raise InputError(
             f"--host {host} --port {port}: cannot listen there ({problem.strerror or problem}); choose another --port"
         ) from None
