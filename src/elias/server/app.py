@@ -79,6 +79,9 @@ def _openapi(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]
         for kind in (PredictRequest, PathsRequest, ReloadRequest, PredictAnswer):
             schema = kind.model_json_schema(ref_template=REF)
             content["components"]["schemas"].update({**schema.pop("$defs", {}), kind.__name__: schema})
+        if app.state.service.has_token:
+            content["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            content["security"] = [{"token": []}]
     assert app.openapi_schema is not None
     return app.openapi_schema
 

@@ -35,6 +35,7 @@ class Explorer:
             **self._named(number),
             "training_count": int(model.label_counts[number]),
             "stage1_cluster": home if home >= 0 else None,
+            "clusters_total": len(self._edges_of(number)),
             "clusters": self._clusters_of(number),
             "nearest": self._nearest(number),
         }

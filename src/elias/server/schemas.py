@@ -120,7 +120,8 @@ class LabelAnswer(BaseModel):
     text: str
     training_count: int
     stage1_cluster: int | None
-    clusters: list[LabelCluster]
+    clusters_total: int
+    clusters: list[LabelCluster] = Field(description="the strongest 50")
     nearest: list[NearLabel]
 
 

@@ -14,7 +14,7 @@ export async function about(place) {
     h("h1", {}, `Model ${model.name}`),
     h("p", { class: "quiet" }, `Trained on ${model.data}. The interface for programs is described at `, h("a", { href: "/docs" }, "/docs"), "."),
     h("div", { class: "grid halves" },
-      card("Model", list({ labels: model.labels, clusters: model.clusters, edges: model.edges, "training rows": model.training_rows, "parts of a score": model.parts.filter((part) => part !== "cluster").join(", "), "scores are probabilities": model.threshold, loaded: new Date(model.loaded).toLocaleString() })),
+      card("Model", list({ labels: model.labels, clusters: model.clusters, edges: model.edges, "training rows": model.training_rows, "parts of a score": model.parts.filter((part) => part !== "cluster").join(", ").replaceAll("_", " "), "scores are probabilities": model.threshold, loaded: new Date(model.loaded).toLocaleString() })),
       card("Measured when it was trained", Object.keys(model.validation).length ? list(model.validation) : h("p", { class: "quiet" }, "No metrics are stored with this model.")),
       card("Data", list(model.dataset)),
       card("Versions", list(model.versions)),

@@ -14,7 +14,7 @@ export async function batch(place) {
   const drop = h("div", { class: "drop", id: "drop" },
     h("p", {}, h("label", { for: "file" }, "Drop a .txt, .csv, .tsv or .jsonl file here, or choose one"), input),
     h("p", { class: "quiet" }, "A .txt holds a text a line; a .csv has columns text and maybe title and id; a .jsonl an object a line with the same fields. Any of them may be .gz. Nothing is stored."),
-    h("div", { class: "row" }, h("label", { for: "batch-k" }, "Labels a text ", size)));
+    h("div", { class: "row centred" }, h("label", { for: "batch-k" }, "Labels a text ", size)));
   const work = h("div", { id: "work", class: "grid" });
   place.append(h("h1", {}, "Batch"), h("p", { class: "quiet" }, "Suggestions for a whole file."), h("div", { class: "grid" }, drop, work));
   const state = { work, size, stopped: null };

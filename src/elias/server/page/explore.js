@@ -50,12 +50,12 @@ async function showLabel(place, id) {
     h("div", {}, crumbs(["Index", "#/explore"]), h("h1", {}, label.label), label.text && label.text !== label.label ? h("p", {}, label.text) : null,
       h("p", { class: "quiet" }, `${number(label.training_count)} training texts. `, label.stage1_cluster === null ? "Stage 1 had no cluster for it." : ["Stage 1 had put it into ", h("a", { href: clusterLink(label.stage1_cluster) }, `cluster ${label.stage1_cluster}`), "."])),
     h("div", { class: "grid two" },
-      h("section", { class: "card" }, h("h2", {}, `Lives in ${number(label.clusters.length)} clusters`), clusterTable(label.clusters.slice(0, FIRST)),
-        label.clusters.length > FIRST ? h("details", {}, h("summary", {}, `${number(label.clusters.length - FIRST)} weaker ones`), clusterTable(label.clusters.slice(FIRST))) : null),
+      h("section", { class: "card" }, h("h2", {}, `Lives in ${number(label.clusters_total)} clusters`), clusterTable(label.clusters.slice(0, FIRST)),
+        label.clusters.length > FIRST ? h("details", {}, h("summary", {}, `The next ${number(label.clusters.length - FIRST)}`), clusterTable(label.clusters.slice(FIRST))) : null),
       h("section", { class: "card" }, h("h2", {}, "Nearest labels"), h("p", { class: "quiet" }, "By the angle between their classifiers, among labels of the same clusters."),
         table(["Label", "Similarity", ""], label.nearest.map((each) => [
           [h("a", { href: labelLink(each.label) }, each.label), h("br"), h("span", { class: "quiet" }, each.text)], score(each.similarity), bar(each.similarity, "", `similarity ${score(each.similarity)}`)])))));
-  say(`Label ${label.label}, in ${label.clusters.length} clusters`);
+  say(`Label ${label.label}, in ${label.clusters_total} clusters`);
 }
 
 function clusterTable(clusters) {

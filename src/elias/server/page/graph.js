@@ -42,11 +42,11 @@ export function graph(paths, chosen, width, choose) {
     const words = narrow ? String(each.cluster) : cut(`${each.cluster} ${each.words.slice(0, 3).join(" ")}`, room);
     const go = () => { location.hash = `#/explore/cluster/${each.cluster}`; };
     drawing.append(node(x[1], clusterY.get(each.cluster), 3 + 4 * each.score, words, winner?.cluster === each.cluster, go,
-      `Cluster ${each.cluster}, score ${score(each.score)}: ${each.words.slice(0, 5).join(" ")}`, "link"));
+      `cluster, score ${score(each.score)}: ${each.words.slice(0, 5).join(" ")}`, "link"));
   }
   for (const each of paths.labels)
     drawing.append(node(x[2], labelY.get(each.label), 5, cut(each.label, letters(inner - x[2] - 14)), each.label === chosen,
-      () => choose(each.label), `Label ${each.label}, score ${score(each.score)}`, "button"));
+      () => choose(each.label), `label ${each.label}, score ${score(each.score)}`, "button"));
   return h("figure", {}, drawing, h("figcaption", {}, summary(chosen, own, winner)));
 }
 
@@ -67,7 +67,8 @@ function line(x1, y1, x2, y2, weight, kind, widest) {
   });
 }
 
-function node(x, y, r, text, on, act, spoken, role) {
+function node(x, y, r, text, on, act, about, role) {
+  const spoken = `${text}: ${about}`; // what is seen comes first in what is heard
   const onkey = (event) => {
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); }
   };

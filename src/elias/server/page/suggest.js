@@ -37,7 +37,7 @@ export async function suggest(place) {
         h("section", { class: "card", "aria-label": "Suggestions" }, h("h2", {}, "Suggestions"), legend(), results)),
       why),
   );
-  const state = { text, size, took, results, why, asked: null, timer: 0, shown: [] };
+  const state = { text, size, took, results, why, asked: null, timer: 0 };
   text.addEventListener("input", () => {
     clearTimeout(state.timer);
     state.timer = setTimeout(() => ask(state), WAIT);
@@ -89,7 +89,7 @@ async function ask(state) {
 }
 
 function draw(state, labels) {
-  state.shown = labels;
+  if (!labels.some((item) => item.label === kept.label)) kept.label = labels[0]?.label ?? null;
   const items = labels.map((item, place) => h("li", {}, suggestion(state, item, place)));
   const focused = document.activeElement?.dataset?.label;
   state.results.replaceChildren(labels.length
@@ -97,7 +97,6 @@ function draw(state, labels) {
     : h("p", { class: "empty" }, "No label was found for this text."));
   if (focused) state.results.querySelector(`[data-label="${CSS.escape(focused)}"]`)?.focus();
   say(labels.length ? `${labels.length} suggestions, first ${labels[0].label}` : "No suggestions");
-  if (!labels.some((item) => item.label === kept.label)) kept.label = labels[0]?.label ?? null;
   if (kept.label && facts().explore) drawWhy(state);
   else state.why.hidden = true;
 }
