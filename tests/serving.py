@@ -15,7 +15,6 @@ from typing import Any
 
 import uvicorn
 
-from elias.predictor import Model
 from elias.server.app import create_app
 from elias.server.limits import Limits
 from elias.server.models import Registry

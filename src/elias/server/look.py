@@ -12,7 +12,8 @@ from .bodies import read_body
 from .errors import ServiceError, invalid, shown
 from .models import Served
 from .paths import paths_of
-from .routes import ModelName, body_of, errors
+from .queries import StrictRoute
+from .routes import ModelName, body_of, errors, parsed_body
 from .schemas import (
     ClusterAnswer,
     IndexAnswer,
@@ -20,13 +21,12 @@ from .schemas import (
     LabelsAnswer,
     PathsAnswer,
     PathsRequest,
-    parsed,
 )
 from .service import Service
 
 
 def router(service: Service) -> APIRouter:
-    routes, registry = APIRouter(tags=["look inside"]), service.registry
+    routes, registry = APIRouter(tags=["look inside"], route_class=StrictRoute), service.registry
 
     @routes.get("/v1/labels", summary="Labels by name", responses=errors(404, 422, 503))
     def labels(
@@ -84,7 +84,7 @@ def router(service: Service) -> APIRouter:
     )
     async def paths(request: Request) -> Any:
         body = await read_body(request, service.limits, service.batcher)
-        asked = parsed(PathsRequest, body)
+        asked = await parsed_body(PathsRequest, body)
         served = registry.get(asked.model)
         if not served.can_explore:
             raise invalid(f'model "{served.name}" has no paths to show; serve one of its members', "model")

@@ -17,8 +17,10 @@ from .batching import Gone
 from .bodies import read_body
 from .errors import ServiceError, busy
 from .files import File, file_named
+from .queries import StrictRoute
 from .schemas import (
     REF,
+    Asked,
     ErrorAnswer,
     ModelAnswer,
     ModelsAnswer,
@@ -46,11 +48,12 @@ _WHY = {
     500: "a defect of the service",
     503: "busy, or not ready yet; come back after Retry-After seconds",
 }
+OPEN: dict[str, Any] = {"security": []}  # asked by machines that know no token
 ModelName = Annotated[str | None, Query(description="which model, where several are served")]
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": ErrorAnswer, "description": _WHY[status]} for status in (*statuses, 401, 405, 500)}
+    return {status: {"model": ErrorAnswer, "description": _WHY[status]} for status in (*statuses, 401, 405, 422, 500)}
 
 
 def body_of(kind: str) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def gone_of(request: Request) -> Gone:
 
 
 def router(service: Service) -> APIRouter:
-    routes, limits = APIRouter(), service.limits
+    routes, limits = APIRouter(route_class=StrictRoute), service.limits
 
     @routes.post(
         "/v1/predict",
@@ -93,7 +96,7 @@ def router(service: Service) -> APIRouter:
     )
     async def predict(request: Request) -> Response:
         body = await read_body(request, limits, service.batcher)
-        asked = await parsed_body(body)
+        asked = await parsed_body(PredictRequest, body)
         served = service.registry.get(asked.model)
         ask = checked(asked, served, limits)
         request.scope["elias"].facts["texts"] = len(asked.texts)
@@ -133,15 +136,23 @@ def router(service: Service) -> APIRouter:
         if not service.has_token:
             message = "reloading over HTTP needs a token: start with --token-file, or send SIGHUP to the process"
             raise ServiceError(403, message)
-        asked = parsed(ReloadRequest, await read_body(request, limits, service.batcher))
+        asked = await parsed_body(ReloadRequest, await read_body(request, limits, service.batcher))
         service.registry.get(asked.model)
         return ReloadAnswer(reloaded=await reloaded(service, asked.model))
 
-    @routes.get("/health", tags=["service"], summary="Whether the process is alive", responses=errors())
+    @routes.get(
+        "/health", tags=["service"], summary="Whether the process is alive", responses=errors(), openapi_extra=OPEN
+    )
     async def health() -> Status:
         return Status(status="alive")
 
-    @routes.get("/ready", tags=["service"], summary="Whether the models are open and warm", responses=errors(503))
+    @routes.get(
+        "/ready",
+        tags=["service"],
+        summary="Whether the models are open and warm",
+        responses=errors(503),
+        openapi_extra=OPEN,
+    )
     async def ready() -> Status:
         if not service.registry.ready:
             raise busy("the models are still being opened", after=1)
@@ -156,10 +167,8 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def parsed_body(body: bytes) -> PredictRequest:
-    if len(body) > LARGE:
-        return await asyncio.to_thread(parsed, PredictRequest, body)
-    return parsed(PredictRequest, body)
+async def parsed_body(kind: type[Asked], body: bytes) -> Asked:
+    return await asyncio.to_thread(parsed, kind, body) if len(body) > LARGE else parsed(kind, body)
 
 
 async def reloaded(service: Service, name: str | None = None) -> list[str]:
