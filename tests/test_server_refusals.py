@@ -230,15 +230,19 @@ def test_a_full_queue_says_so_at_once(narrow: Running, tiny_model: Model, monkey
 
 
 def test_texts_that_do_not_fit_the_queue(narrow: Running, tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request counts for a quarter of the queue at most, 30 texts here."""
     gate = Gated(tiny_model, monkeypatch)
     with ThreadPoolExecutor(4) as pool:
-        accepted = [pool.submit(narrow.predict, ["a"] * 50), pool.submit(narrow.predict, ["b"] * 50)]
-        wait_until(lambda: narrow.service.batcher.texts == 100)
-        assert narrow.post("/v1/predict", {"texts": ["c"] * 50}).status == 503
-        assert narrow.post("/v1/predict", {"texts": ["c"] * 50, "stream": True}).status == 503
-        accepted.append(pool.submit(narrow.predict, ["c"] * 20))
+        accepted = [pool.submit(narrow.predict, [name] * 50) for name in "abc"]
+        wait_until(lambda: narrow.service.batcher.texts == 90)
+        narrow.service.batcher.texts += 20
+        assert narrow.post("/v1/predict", {"texts": ["c"] * 11}).status == 503
+        assert narrow.post("/v1/predict", {"texts": ["c"] * 11, "stream": True}).status == 503
+        accepted.append(pool.submit(narrow.predict, ["c"] * 10))
+        wait_until(lambda: narrow.service.batcher.texts == 120)
+        narrow.service.batcher.texts -= 20
         gate.open.set()
-        assert [len(future.result()["results"]) for future in accepted] == [50, 50, 20]
+        assert [len(future.result()["results"]) for future in accepted] == [50, 50, 50, 10]
 
 
 def test_a_client_that_went_away_costs_nothing(

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EliasError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        goes_on = "; the same command goes on where it stopped" if args.command == "fit" else ""
+        resumes = args.command == "fit" or (args.command == "predict" and args.output)
+        goes_on = "; the same command goes on where it stopped" if resumes else ""
         return _fail(f"interrupted{goes_on}", 130)
     except BrokenPipeError:  # the reader has seen enough, as in `elias predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

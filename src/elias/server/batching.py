@@ -82,8 +82,8 @@ class Batcher:
     @contextmanager
     def admit(self, n_texts: int, n_bytes: int) -> Iterator[None]:
         """A place in the queue for as long as the block lasts."""
-        texts_fit = self.texts == 0 or self.texts + n_texts <= self.limits.waiting_texts
-        if not texts_fit or self.requests >= self.limits.waiting_requests:
+        n_texts = min(n_texts, max(1, self.limits.waiting_texts // 4))
+        if self.texts + n_texts > self.limits.waiting_texts or self.requests >= self.limits.waiting_requests:
             raise self._full()
         self.requests += 1
         self.texts += n_texts

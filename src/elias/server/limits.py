@@ -19,7 +19,7 @@ class Limits:
     answers: int = 200_000  # texts times k in one answer; a stream may hold more
     pairs: int = 10_000_000  # texts times named labels
     waiting_requests: int = 256  # waiting or being computed; the next one is answered 503
-    waiting_texts: int = 16_384
+    waiting_texts: int = 8192  # of which one request counts for a quarter at most: it is computed in pieces
     waiting_bytes: int = 128 << 20  # of bodies
     connections: int = 1024
     batch: int = 256  # texts computed at a time

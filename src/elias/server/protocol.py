@@ -37,6 +37,7 @@ class Connection(H11Protocol):
         super().__init__(*args, **options)
         self.app_state = {**self.app_state, "connection": self}  # every request can ask whether its client is there
         self._patience: asyncio.TimerHandle | None = None
+        self._heard = False  # whether the request now being awaited has begun to arrive
         self.draining = False  # the gate then says "Connection: close"
 
     @property
@@ -66,6 +67,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        self._heard = True
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -95,6 +97,7 @@ class Connection(H11Protocol):
 
     def _await_headers(self) -> None:
         self._stop_waiting()
+        self._heard = False
         wait = self.limits.header_seconds + (0 if self._now is None else self.timeout_keep_alive)
         self._patience = self.loop.call_later(wait, self._give_up)
 
@@ -104,7 +107,9 @@ class Connection(H11Protocol):
             self._patience = None
 
     def _give_up(self) -> None:
-        if self._is_idle():
+        if not self._heard:
+            self._close_idle()  # a browser opens connections it may need
+        elif self._is_idle():
             self._refuse(408, f"the headers did not arrive within {self.limits.header_seconds:g} seconds")
 
     def _is_idle(self) -> bool:
