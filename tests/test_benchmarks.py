@@ -39,3 +39,13 @@ def test_scale() -> None:
     rows = rows_of("scale.py", "--labels", "4096", "--rules", "sqrt(L)", "--dim", "16", "--steps", "2")
     assert rows[0]["labels"] == 4096
     assert rows[0]["first answer ms"] > 0
+
+
+def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
+    options = [str(tiny_model_folder), "--data", str(tiny_dataset), "--texts", "80", "--seconds", "1"]
+    rows = {row["row"]: row for row in rows_of("serve.py", *options, "--connections", "8")}
+    assert rows["start to ready"]["seconds"] > 0
+    for name in ("single", "nothing", "no text", "one text", "64 texts", "SIGHUP under load", "SIGTERM under load"):
+        assert rows[name]["requests/s"] > 0
+        assert rows[name]["errors"] == 0
+    assert rows["one text"]["share"] > 0

@@ -142,7 +142,7 @@ class Ensemble:
     """What an ensemble offers: predictions, and no index of its own."""
 
     def __init__(self, model: Model) -> None:
-        self.predict, self.labels, self.label_counts = model.predict, model.labels, model.label_counts
+        self.predict, self.labels = model.predict, model.labels
         self.about: dict[str, Any] = {}
 
 

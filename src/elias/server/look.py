@@ -100,5 +100,5 @@ def _hit(served: Served, label: int) -> dict[str, Any]:
     return {
         "label": labels.ids[label],
         "text": labels.texts[label],
-        "training_count": int(served.model.label_counts[label]),
+        "training_count": int(served.label_counts[label]),
     }

@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import EliasError, InputError, did_you_mean
 from .errors import ServiceError, busy, shown
 
@@ -44,7 +46,13 @@ class Served:
     def search(self) -> LabelSearch:
         from .label_search import LabelSearch
 
-        return LabelSearch(self.model.labels, self.model.label_counts)
+        return LabelSearch(self.model.labels, self.label_counts)
+
+    @cached_property
+    def label_counts(self) -> np.ndarray:
+        """Training rows of each label; none are known of a model that does not say."""
+        unknown = np.zeros(len(self.model.labels), dtype=np.int64)
+        return np.asarray(getattr(self.model, "label_counts", unknown))
 
     @property
     def can_explore(self) -> bool:
