@@ -156,7 +156,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         rate = many["answered"] / many["seconds"]
         rows.append(row(f"{MANY} texts", many, size=MANY, share=MANY * rate / inside))
         rows.append(overload(server, texts, rate, args.seconds))
-        rows += reload_and_end(server, texts, connections)
+        rows += reload_and_end(server, texts, connections, max(2.0, min(8.0, args.seconds)))
     return rows
 
 
@@ -169,13 +169,13 @@ def overload(server: Server, texts: list[str], rate: float, seconds: float) -> d
     return row("twice the capacity", found, size=MANY, grown_mib=server.memory() - before, not_sent=found["not_sent"])
 
 
-def reload_and_end(server: Server, texts: list[str], connections: str) -> list[dict[str, Any]]:
+def reload_and_end(server: Server, texts: list[str], connections: str, seconds: float) -> list[dict[str, Any]]:
     """Answers lost while the model is swapped, and while the process ends."""
-    options = ["--connections", connections, "--seconds", "8"]
+    options = ["--connections", connections, "--seconds", str(seconds)]
     found = []
     for name, number in (("SIGHUP under load", signal.SIGHUP), ("SIGTERM under load", signal.SIGTERM)):
         with load(server.port, predicts(texts, 8), *options) as process:
-            time.sleep(3)
+            time.sleep(0.4 * seconds)
             server.process.send_signal(number)
             found.append(row(name, result_of(process), size=8))
     return found

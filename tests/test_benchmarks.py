@@ -41,8 +41,9 @@ def test_scale() -> None:
     assert rows[0]["first answer ms"] > 0
 
 
+@pytest.mark.slow
 def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
-    options = [str(tiny_model_folder), "--data", str(tiny_dataset), "--texts", "80", "--seconds", "1"]
+    options = [str(tiny_model_folder), "--data", str(tiny_dataset), "--texts", "80", "--seconds", "0.5"]
     rows = {row["row"]: row for row in rows_of("serve.py", *options, "--connections", "8")}
     assert rows["start to ready"]["seconds"] > 0
     for name in ("single", "nothing", "no text", "one text", "64 texts", "SIGHUP under load", "SIGTERM under load"):

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,14 @@ class Load:
 
 
 def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) -> None:
-    """One process for all of it: SIGHUP with a good model, with a broken one, then SIGTERM. Nothing is lost."""
+    """One process for all of it: SIGHUP with a good model, with a broken one, then SIGTERM. Nothing is lost.
+
+    One request is half sent when SIGTERM comes: the rest may come, the answer does.
+    """
     folder = tmp_path / "model"
     shutil.copytree(tiny_model_folder, folder)
-    with process(folder) as (server, found, lines):
+    with process(f"a={folder}", f"b={folder}") as (server, found, lines):
+        assert [item["name"] for item in found.get("/v1/models").json["models"]] == ["a", "b"]
         load = Load(found.port)
         wait_for(lambda: len(load.answers) > 20)
         server.send_signal(signal.SIGHUP)
@@ -93,7 +97,12 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
         assert found.predict(["still here"])["results"]
         before = len(load.answers)
         wait_for(lambda: len(load.answers) > before + 20)
-        server.send_signal(signal.SIGTERM)
+        with half_sent(found) as finished:
+            server.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", found.port))
+            finished()
         assert server.wait(PATIENCE) == 0
         load.join()
     assert load.lost == []
@@ -102,28 +111,24 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
     assert not any("bada" in json.dumps(line) for line in lines)
 
 
-def test_a_request_under_way_is_answered(tiny_model_folder: Path) -> None:
-    """SIGTERM arrives while a body is half sent: the rest may come, the answer does."""
-    with process(f"a={tiny_model_folder}", f"b={tiny_model_folder}") as (server, found, _):
-        assert [item["name"] for item in found.get("/v1/models").json["models"]] == ["a", "b"]
-        body = json.dumps({"texts": ["bada"] * 100}).encode()
-        with found.raw() as sock:
-            sock.sendall(
-                b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body) + body[:10]
-            )
-            time.sleep(0.2)
-            server.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", found.port))
+@contextmanager
+def half_sent(found: Running) -> Iterator[Callable[[], None]]:
+    """A request whose body has begun; a call sends the rest and expects the answer, the last on this connection."""
+    body = json.dumps({"texts": ["bada"] * 100}).encode()
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with found.raw() as sock:
+        sock.sendall(head % len(body) + body[:10])
+        time.sleep(0.2)
+
+        def finished() -> None:
             sock.sendall(body[10:])
             answer = http.client.HTTPResponse(sock)
             answer.begin()
             assert answer.status == 200
             assert len(json.loads(answer.read())["results"]) == 100
             assert answer.will_close
-        assert server.wait(PATIENCE) == 0
+
+        yield finished
 
 
 def wait_for(happened: Any) -> None:

@@ -229,20 +229,35 @@ def test_a_full_queue_says_so_at_once(narrow: Running, tiny_model: Model, monkey
     assert b"elias_refused_total 1\n" in narrow.get("/metrics").body
 
 
-def test_texts_that_do_not_fit_the_queue(narrow: Running, tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request counts for a quarter of the queue at most, 30 texts here."""
+def test_texts_that_do_not_fit_the_queue(tiny_model: Model, tiny_model_folder: Path, monkeypatch: Any) -> None:
+    """Of 400 texts in the queue a request counts for 100 at most, and 50 are kept for small requests."""
+    limits = Limits(waiting_texts=400)
+    with running({"tiny": tiny_model_folder}, lambda folder: tiny_model, limits=limits) as found:
+        gate = Gated(tiny_model, monkeypatch)
+        with ThreadPoolExecutor(6) as pool:
+            accepted = [pool.submit(found.predict, [name] * 150) for name in "abc"]
+            wait_until(lambda: found.service.batcher.texts == 300)
+            assert found.post("/v1/predict", {"texts": ["d"] * 70}).status == 503
+            assert found.post("/v1/predict", {"texts": ["d"] * 70, "stream": True}).status == 503
+            accepted += [pool.submit(found.predict, ["e"] * 60), pool.submit(found.predict, ["f"] * 40)]
+            wait_until(lambda: found.service.batcher.texts == 400)
+            assert found.post("/v1/predict", {"texts": ["g"]}).status == 503
+            gate.open.set()
+            assert [len(future.result()["results"]) for future in accepted] == [150, 150, 150, 60, 40]
+
+
+def test_one_text_does_not_wait_behind_thousands(service: Running, tiny_model: Model, monkeypatch: Any) -> None:
     gate = Gated(tiny_model, monkeypatch)
     with ThreadPoolExecutor(4) as pool:
-        accepted = [pool.submit(narrow.predict, [name] * 50) for name in "abc"]
-        wait_until(lambda: narrow.service.batcher.texts == 90)
-        narrow.service.batcher.texts += 20
-        assert narrow.post("/v1/predict", {"texts": ["c"] * 11}).status == 503
-        assert narrow.post("/v1/predict", {"texts": ["c"] * 11, "stream": True}).status == 503
-        accepted.append(pool.submit(narrow.predict, ["c"] * 10))
-        wait_until(lambda: narrow.service.batcher.texts == 120)
-        narrow.service.batcher.texts -= 20
+        large = [pool.submit(service.predict, [f"large {n}"] * 3000) for n in range(2)]
+        wait_until(lambda: len(gate.calls) == 2)  # both places of the pool are taken
+        small = pool.submit(service.predict, ["small"])
+        wait_until(lambda: service.service.batcher.requests == 3)
         gate.open.set()
-        assert [len(future.result()["results"]) for future in accepted] == [50, 50, 50, 10]
+        small.result()
+        assert not any(future.done() for future in large)
+        assert all(len(future.result()["results"]) == 3000 for future in large)
+    assert max(gate.calls) <= service.service.limits.batch
 
 
 def test_a_client_that_went_away_costs_nothing(

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from elias.cli import main
+from elias.cli import serve as command
 from elias.errors import EliasError, InputError, ModelError
 from elias.predictor import Model
 from elias.server import logs
@@ -231,3 +233,33 @@ def test_addresses() -> None:
     sock = listening("127.0.0.1", 0)
     with sock, pytest.raises(InputError, match="cannot listen there"):
         listening("127.0.0.1", sock.getsockname()[1])
+
+
+def test_without_the_extra(tiny_model_folder: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert main(["serve", str(tiny_model_folder)]) == 7
+    assert "pip install 'elias-xmc[serve]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_a_warning_when_others_can_reach_it(
+    tiny_model_folder: Path, monkeypatch: Any, capsys: Any, host: str, warned: bool
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("elias.server.run.serve", lambda *given: asked.append(given))
+    assert main(["serve", f"a={tiny_model_folder}", "--host", host, "--limit", "k=7"]) == 0
+    folders, _, options = asked[0]
+    assert folders == {"a": tiny_model_folder}
+    assert (options.host, options.limits.k) == (host, 7)
+    assert ("ANYBODY" in capsys.readouterr().err) == warned
+
+
+def test_a_model_of_vectors_is_refused(tiny_model: Model, tmp_path: Path) -> None:
+    class OfVectors:
+        labels = tiny_model.labels
+
+        def predict(self, *given: Any, **options: Any) -> None:
+            raise InputError("this model was trained on vectors, not on texts")
+
+    with pytest.raises(ModelError, match="cannot be served: this model was trained on vectors"):
+        Registry({"v": tmp_path}, lambda folder: OfVectors()).open_all()  # type: ignore[arg-type, return-value]

@@ -81,9 +81,10 @@ class Batcher:
 
     @contextmanager
     def admit(self, n_texts: int, n_bytes: int) -> Iterator[None]:
-        """A place in the queue for as long as the block lasts."""
+        """A place in the queue for as long as the block lasts. Large requests leave an eighth of it to small ones."""
         n_texts = min(n_texts, max(1, self.limits.waiting_texts // 4))
-        if self.texts + n_texts > self.limits.waiting_texts or self.requests >= self.limits.waiting_requests:
+        room = self.limits.waiting_texts * (8 if n_texts <= SHARE else 7) // 8
+        if self.texts + n_texts > room or self.requests >= self.limits.waiting_requests:
             raise self._full()
         self.requests += 1
         self.texts += n_texts

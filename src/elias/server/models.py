@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EliasError, InputError, did_you_mean
+from ..errors import EliasError, InputError, ModelError, did_you_mean
 from .errors import ServiceError, busy, shown
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ class Registry:
                 about=read_about(folder, model),
                 loaded=datetime.now(UTC),
             )
-        except EliasError:
-            raise
+        except InputError as problem:  # it was trained on vectors, which nobody can type
+            raise ModelError(f"{folder}: cannot be served: {problem}") from None
         except (OSError, ValueError, KeyError, TypeError, IndexError, RuntimeError) as problem:
             # A model that opens but cannot answer: damaged in a way no reader noticed.
             raise EliasError(f"{folder}: the model cannot be used ({type(problem).__name__}: {problem})") from problem

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import math
 import signal
 import socket
 import sys
@@ -59,7 +60,7 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
     )
     config = uvicorn.Config(
         app, http=protocol_with(options.limits), ws="none", loop="asyncio", log_config=None, access_log=False,
-        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=int(options.limits.drain_seconds),
+        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=math.ceil(options.limits.drain_seconds),
         lifespan="on",
     )  # fmt: skip
     server = Server(config, app.state.service)

@@ -36,7 +36,7 @@ class Stream(Response):
         self.texts, self.ids, self.gone, self.n_bytes = texts, ids, gone, n_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.batcher.admit(len(self.texts), self.n_bytes):
+        with self.batcher.admit(min(len(self.texts), 2 * PIECE), self.n_bytes):  # no more is ever waiting
             coming = asyncio.ensure_future(self._piece(0))
             try:
                 body = await coming  # before the status: what fails now fails properly
