@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -140,6 +141,24 @@ def test_a_broken_row_is_named_and_what_was_done_is_kept(
     assert code == 0
     assert "60 rows are there already" in err
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == list(range(95))
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_full_disk_and_then_more_room(run: Run, tiny_model_folder: Path, rows: Path, tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    assert run("predict", tiny_model_folder, rows, "-o", whole)[0] == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stat().st_size // 2, before[1]))
+    try:
+        code, err = run("predict", tiny_model_folder, rows, "-o", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 6
+    assert "the disk is full; free some space and start the same command again" in err
+    code, err = run("predict", tiny_model_folder, rows, "-o", out)
+    assert code == 0
+    assert "rows are there already" in err
+    assert out.read_bytes() == whole.read_bytes()
 
 
 def test_nothing_in_nothing_out(run: Run, tiny_model_folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -51,7 +52,8 @@ class ResumableOutput:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, problem: object, at: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a full disk that has been reported; what is safe is on disk
+            self._file.close()
         if kind is None:
             with disk_errors(self.target):
                 os.replace(self.part, self.target)
