@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CHUNK = 2048  # inputs predicted at a time, so that memory stays flat on any file
 READ = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+NOT_ASKED = {"command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet"}  # may differ
 NOT_READ = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".json")
 
 
@@ -83,11 +84,10 @@ def _output(args: argparse.Namespace, target: Path, form: str, allow: Any, block
     lists = json.dumps([allow, block]).encode()
     files = sorted(file for file in Path(args.model).rglob("*") if file.is_file())
     model = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    asked = {
+    asked = {name: value for name, value in vars(args).items() if name not in NOT_ASKED}
+    asked |= {
         "model": hashlib.blake2b(repr(model).encode(), digest_size=16).hexdigest(),
-        "k": args.k,
         "format": form,
-        "explain": args.explain,
         "list of labels": hashlib.blake2b(lists, digest_size=16).hexdigest(),
     }
     return ResumableOutput(target, asked, restart=args.restart)

@@ -111,7 +111,7 @@ function suggestion(state, item, place) {
     h("span", { class: "name" }, h("span", { class: "quiet number" }, `${place + 1}  `), item.label),
     h("span", { class: "score" }, score(item.score)),
     item.text ? h("span", { class: "text" }, item.text) : null,
-    h("span", { class: "bars" }, parts.map((part) => bar(Math.sqrt(item[part]), kindOf(part), `${nameOf(part)} ${score(item[part])}`))),
+    h("span", { class: "bars" }, parts.map((part) => bar(Math.sqrt(Math.max(0, item[part])), kindOf(part), `${nameOf(part)} ${score(item[part])}`))),
     h("span", { class: "visually-hidden" }, ` (${spoken})`));
 }
 
