@@ -267,8 +267,10 @@ def test_a_client_that_went_away_costs_nothing(
     body = json.dumps({"texts": ["gone"] * 7}).encode()
     head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with ThreadPoolExecutor(4) as pool:
-        first = [pool.submit(narrow.predict, [f"stays {n}"], k=20 - 15 * n) for n in range(2)]  # both places taken
-        wait_until(lambda: len(gate.calls) == 2)
+        first = []
+        for number in (1, 2):  # both places of the pool are taken, one after the other
+            first.append(pool.submit(narrow.predict, [f"stays {number}"]))
+            wait_until(lambda taken=number: len(gate.calls) == taken)
         sock = narrow.raw()
         sock.sendall(head % len(body) + body)
         wait_until(lambda: narrow.service.batcher.requests == 3)
