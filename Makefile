@@ -8,10 +8,10 @@ MINILM    := $(VENV)/.elias-minilm
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint test-slow bench bench-full bench-peers minilm clean
+.PHONY: help install demo test lint test-slow test-browser bench bench-full bench-peers minilm clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: $(INSTALLED) ## create .venv and install ELIAS with the development tools
 
@@ -52,6 +52,9 @@ $(BENCH): $(INSTALLED)
 
 test-slow: $(MINILM) ## every test, the slow ones too
 	$(BIN)/python -m pytest -m "" --timeout 1800
+
+test-browser: $(INSTALLED) ## the page in a real browser; fails without one
+	ELIAS_BROWSER=required $(BIN)/python -m pytest tests/browser -m browser
 
 minilm: $(MINILM) ## transformers and a small sentence encoder, for the slow tests
 

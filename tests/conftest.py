@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from processes import SMALL
 
 if TYPE_CHECKING:
     from elias import Model
+    from serving import Running
 
 # Before numpy, torch or numba are imported: they read these once.
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -91,3 +93,13 @@ def tiny_model(tiny_model_folder: Path) -> Model:
     from elias import load
 
     return load(tiny_model_folder, threads=2)
+
+
+@pytest.fixture(scope="session")
+def service(tiny_model: Model, tiny_model_folder: Path) -> Iterator[Running]:
+    """The small model as a service with two names; shared, so leave it as it is."""
+    from serving import running
+
+    folders = {"tiny": tiny_model_folder, "again": tiny_model_folder}
+    with running(folders, lambda folder: tiny_model) as found:
+        yield found

@@ -68,6 +68,7 @@ LAYERS = [
     ["twins", "ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "plus"],
     ["adjacency", "preparation", "stages", "predictor", "compaction", "ensemble", "sparse_side"],
     ["pipeline", "fitting", "evaluation", "inspection"],
+    ["server"],
     ["analysis", "demo", "cli"],
     ["__init__", "__main__"],  # the package's own front: nothing inside imports from it
 ]

@@ -146,3 +146,14 @@ def test_all_peers_on_the_small_dataset(tiny_dataset: Path, tiny_model_folder: P
     for name, metrics in result["metrics"].items():
         assert metrics["P@1"]["value"] > 30, name
         assert all(result["figures"][name][key] > 0 for key in ("batch_ms", "single_p50_ms", "model_bytes")), name
+
+
+@pytest.mark.slow
+def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
+    options = [str(tiny_model_folder), "--data", str(tiny_dataset), "--texts", "80", "--seconds", "0.5"]
+    rows = {row["row"]: row for row in rows_of("serve.py", *options, "--connections", "8")}
+    assert rows["start to ready"]["seconds"] > 0
+    for name in ("single", "nothing", "no text", "one text", "64 texts", "SIGHUP under load", "SIGTERM under load"):
+        assert rows[name]["requests/s"] > 0
+        assert rows[name]["errors"] == 0
+    assert rows["one text"]["share"] > 0

@@ -1,4 +1,4 @@
-"""The command line: check, fit, predict, evaluate, inspect, compact.
+"""The command line: check, fit, predict, evaluate, inspect, compact, serve.
 
 Exit codes: 0 done, 1 something else went wrong, 2 wrong usage or argument, 3 data, 4 settings, 5 model folder,
 6 run folder or disk, 7 an optional package is missing, 130 interrupted. An error is one line on standard error.
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from ..errors import EliasError
 from ..version import __version__
-from . import check, compact, evaluate, fit, inspect, predict
+from . import check, compact, evaluate, fit, inspect, predict, serve
 
-COMMANDS = (check, fit, predict, evaluate, inspect, compact)
+COMMANDS = (check, fit, predict, evaluate, inspect, compact, serve)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EliasError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        goes_on = "; the same command goes on where it stopped" if args.command == "fit" else ""
+        resumes = args.command == "fit" or (args.command == "predict" and args.output)
+        goes_on = "; the same command goes on where it stopped" if resumes else ""
         return _fail(f"interrupted{goes_on}", 130)
     except BrokenPipeError:  # the reader has seen enough, as in `elias predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

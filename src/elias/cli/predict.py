@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
 import json
+import os
 import sys
+import time
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..progress import Progress, duration
 from .options import add_threads
+
+if TYPE_CHECKING:
+    from .resumable import ResumableOutput
 
 CHUNK = 2048  # inputs predicted at a time, so that memory stays flat on any file
 READ = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+NOT_ASKED = {"command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet"}  # may differ
 NOT_READ = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".json")
 
 
@@ -38,6 +48,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--explain", action="store_true", help="show how the score of each label arises")
     parser.add_argument("--allow", metavar="FILE", help="score only these labels (one id a line)")
     parser.add_argument("--block", metavar="FILE", help="never suggest these labels (one id a line)")
+    parser.add_argument("--restart", action="store_true", help="with -o: begin again where a run was cut short")
+    parser.add_argument("--quiet", action="store_true", help="with -o: no progress")
     add_threads(parser)
     parser.set_defaults(run=run)
 
@@ -53,15 +65,60 @@ def run(args: argparse.Namespace) -> int:
     allow, block = _list_of(args.allow), _list_of(args.block)
 
     from ..ensemble import load
-    from ..persistence import written_beside
 
+    if target is not None and is_stream:
+        with _output(args, target, form, allow, block) as output:
+            _predict_file(load(args.model, threads=args.threads), output, form, args, allow, block)
+        return 0
     model = load(args.model, threads=args.threads)
-    rows = _rows(args.input[0]) if is_stream else ({"text": text} for text in args.input)
-    compress = target is not None and target.suffix == ".gz"
-    with written_beside(target) if target else nullcontext(None) as part, _writer(part, compress=compress) as out:
-        for chunk in _chunks(rows):
-            _predict(model, chunk, form, out, args, allow, block)
+    lines = _lines(args.input[0]) if is_stream else ((text, "", False) for text in args.input)
+    with _writer(target) as out:
+        for chunk in _chunks(lines):
+            _predict(model, [_row(*line) for line in chunk], form, out, args, allow, block)
     return 0
+
+
+def _output(args: argparse.Namespace, target: Path, form: str, allow: Any, block: Any) -> ResumableOutput:
+    """Where the answers go, at the place where an earlier run of the same command stopped."""
+    from .resumable import ResumableOutput
+
+    lists = json.dumps([allow, block]).encode()
+    files = sorted(file for file in Path(args.model).rglob("*") if file.is_file())
+    model = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    asked = {name: value for name, value in vars(args).items() if name not in NOT_ASKED}
+    asked |= {
+        "model": hashlib.blake2b(repr(model).encode(), digest_size=16).hexdigest(),
+        "format": form,
+        "list of labels": hashlib.blake2b(lists, digest_size=16).hexdigest(),
+    }
+    return ResumableOutput(target, asked, restart=args.restart)
+
+
+def _predict_file(
+    model: Any, output: ResumableOutput, form: str, args: argparse.Namespace, allow: Any, block: Any
+) -> None:
+    """A whole file at full speed and in constant memory: a chunk is read and written while another is computed."""
+    from .resumable import write_all
+
+    progress, began, before = Progress(quiet=args.quiet), time.monotonic(), output.rows
+    reading = _Reading(args.input[0])
+    lines = _lines(args.input[0], reading)
+    if before:
+        progress.say(f"{output.target}: {before:,} rows are there already; going on")
+    output.skip(lines, raw=itemgetter(0))
+
+    def answered(chunk: list[tuple[str, str, bool]]) -> str:
+        out = io.StringIO()
+        _predict(model, [_row(*line) for line in chunk], form, out, args, allow, block)
+        return out.getvalue()
+
+    def told(rows: int) -> None:
+        seconds = time.monotonic() - began
+        info = f"{rows:,} rows, {(rows - before) / max(seconds, 1e-9):,.0f} a second"
+        progress.update("predict", reading.place(), reading.size, seconds, info)
+
+    write_all(output, _chunks(lines), itemgetter(0), answered, told)
+    progress.say(f"{output.target}: {output.rows:,} rows in {duration(time.monotonic() - began)}")
 
 
 def _is_stream(source: str) -> bool:
@@ -138,8 +195,19 @@ def _flat(text: str) -> str:
     return " ".join(str(text).split())
 
 
-def _rows(source: str) -> Iterator[dict[str, Any]]:
-    """Inputs from a file or standard input.
+class _Reading:
+    """How far a file has been read, in bytes of the file itself; a stream has no size."""
+
+    def __init__(self, source: str) -> None:
+        self.size = 0 if source == "-" else os.path.getsize(source)
+        self.file: IO[bytes] | None = None
+
+    def place(self) -> int:
+        return 0 if self.file is None or self.file.closed else self.file.tell()
+
+
+def _lines(source: str, reading: _Reading | None = None) -> Iterator[tuple[str, str, bool]]:
+    """(line, file:number, whether it is JSON) from a file or standard input; blank lines of JSON are left out.
 
     A .txt holds a text a line, a .jsonl an object a line; otherwise the first line that is not blank decides.
     """
@@ -147,21 +215,23 @@ def _rows(source: str) -> Iterator[dict[str, Any]]:
     plain = source.removesuffix(".gz")
     is_json = True if plain.endswith(".jsonl") else False if plain.endswith(".txt") else None
     try:
-        with _reader(source) as lines:
+        with _reader(source, reading) as lines:
             for number, line in enumerate(lines, start=1):
                 line = line.rstrip("\r\n")
                 if is_json is None and line.strip():
                     is_json = line.lstrip().startswith("{")
-                if not is_json:
-                    yield {"text": line}
-                elif line.strip():
-                    yield _json_row(line, f"{name}:{number}")
+                if not is_json or line.strip():
+                    yield line, f"{name}:{number}", bool(is_json)
     except UnicodeDecodeError as problem:
         raise InputError(f"{name}: not UTF-8 ({problem.reason}); convert it, e.g. with iconv -t utf-8") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
         raise InputError(f"{name}: not a whole gzip file ({problem})") from None
     except PermissionError as problem:
         raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
+
+
+def _row(line: str, place: str, is_json: bool) -> dict[str, Any]:
+    return _json_row(line, place) if is_json else {"text": line}
 
 
 def _json_row(line: str, place: str) -> dict[str, Any]:
@@ -180,14 +250,8 @@ def _json_row(line: str, place: str) -> dict[str, Any]:
     return {"text": " ".join(part for part in parts if part), "id": row.get("id"), "candidates": candidates}
 
 
-def _chunks(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    chunk: list[dict[str, Any]] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
+def _chunks(lines: Iterator[Any]) -> Iterator[list[Any]]:
+    while chunk := list(islice(lines, CHUNK)):
         yield chunk
 
 
@@ -200,17 +264,29 @@ def _list_of(path: str | None) -> list[str] | None:
         raise InputError(f"{path}: cannot be read as a list of labels ({problem})") from None
 
 
-def _reader(source: str) -> Any:
+@contextmanager
+def _reader(source: str, reading: _Reading | None = None) -> Iterator[IO[str]]:
     if source == "-":
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
-        return nullcontext(sys.stdin)
-    how: dict[str, Any] = {"encoding": "utf-8-sig", "newline": "\n"}
-    return gzip.open(source, "rt", **how) if source.endswith(".gz") else open(source, **how)
+        yield sys.stdin
+        return
+    with open(source, "rb") as file:
+        if reading is not None:
+            reading.file = file
+        opened: Any = gzip.GzipFile(fileobj=file) if source.endswith(".gz") else file
+        with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="\n") as lines:
+            yield lines
 
 
-def _writer(part: Path | None, *, compress: bool) -> Any:
-    if part is None:
-        return nullcontext(sys.stdout)
-    how: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
-    return gzip.open(part, "wt", **how) if compress else open(part, "w", **how)
+@contextmanager
+def _writer(target: Path | None) -> Iterator[IO[str]]:
+    """Standard output, or a file that appears whole or not at all."""
+    if target is None:
+        yield sys.stdout
+        return
+    from ..persistence import written_beside
+
+    opener: Any = gzip.open if target.suffix == ".gz" else open
+    with written_beside(target) as part, opener(part, "wt", encoding="utf-8", errors="backslashreplace") as out:
+        yield out

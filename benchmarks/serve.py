@@ -1,0 +1,201 @@
+"""`elias serve` under load, from a second process on loopback.
+
+    python benchmarks/serve.py models/debian --data datasets/debian-related --seconds 60
+
+start      seconds from the command to ready
+single     one connection, one text a request: what a person waits for
+nothing    requests a second to /health: what the server can do without a model
+one text   64 connections, one text a request; as a share of `nothing`
+64 texts   64 texts a request; as a share of batched prediction inside a process
+overload   twice the capacity: who is refused, how long the accepted take, what memory does
+reload     SIGHUP under load, then SIGTERM under load: what was lost
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from timing import machine, report
+
+HERE = Path(__file__).resolve().parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+MANY = 64  # texts in a large request
+
+
+class Server:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, start_seconds: float) -> None:
+        self.process, self.port, self.start_seconds = process, port, start_seconds
+
+    def memory(self) -> float:
+        """MiB of its own; mapped weights belong to everybody."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+@contextmanager
+def serving(model: Path) -> Iterator[Server]:
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "elias.cli", "serve", str(model), "--port", "0"], stderr=log, env=ENVIRONMENT
+        )
+        port = 0
+        try:
+            while True:
+                log.seek(0)
+                events = {line["event"]: line for line in map(json.loads, log.read().splitlines(keepends=False))}
+                if "ready" in events:
+                    break
+                if process.poll() is not None:
+                    raise SystemExit(f"the server ended: {events}")
+                time.sleep(0.02)
+            port = int(events["listening"]["url"].rpartition(":")[2])
+            yield Server(process, port, time.perf_counter() - began)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+@contextmanager
+def load(port: int, requests: list[dict[str, Any]], *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The load as a process under way."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.writelines(json.dumps(request) + "\n" for request in requests)
+        file.flush()
+        command = [sys.executable, str(HERE / "serve_load.py"), str(port), file.name, *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        yield process
+        process.wait(200)
+
+
+def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = process.communicate(timeout=300)
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+def loaded(port: int, requests: list[dict[str, Any]], *options: str) -> dict[str, Any]:
+    with load(port, requests, *options) as process:
+        return result_of(process)
+
+
+def texts_of(data: Path, count: int) -> list[str]:
+    from elias.dataset import load_dataset
+
+    rows = load_dataset(data).test
+    assert rows is not None
+    assert rows.texts is not None
+    return list(rows.texts[:count])
+
+
+def predicts(texts: list[str], size: int) -> list[dict[str, Any]]:
+    return [
+        {"method": "POST", "path": "/v1/predict", "body": {"texts": texts[start : start + size], "k": 5}}
+        for start in range(0, len(texts) - size + 1, size)
+    ]
+
+
+def in_process(model: Path, texts: list[str], seconds: float) -> float:
+    """Texts a second of one call after the other inside this process."""
+    from elias.predictor import load as load_model
+
+    opened = load_model(model)
+    opened.predict(texts[:256], 5)
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        start = count % (len(texts) - 256 + 1)
+        count += len(opened.predict(texts[start : start + 256], 5))
+    return count / (time.perf_counter() - began)
+
+
+def row(name: str, found: dict[str, Any], size: int = 1, **more: Any) -> dict[str, Any]:
+    errors = sum(count for status, count in found["statuses"].items() if status not in {"200", "503"}) + found["lost"]
+    return {
+        "row": name,
+        "requests/s": found["answered"] / found["seconds"],
+        "texts/s": size * found["answered"] / found["seconds"] if size else None,
+        "p50 ms": found["p50_ms"],
+        "p99 ms": found["p99_ms"],
+        "503": found["statuses"].get("503", 0),
+        "errors": errors,
+        "share": None,
+        **more,
+    }
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    texts = texts_of(args.data, args.texts)
+    seconds, connections = str(args.seconds), str(args.connections)
+    options = ["--connections", connections, "--seconds", seconds]
+    inside = in_process(args.model, texts, min(args.seconds, 10))
+    rows: list[dict[str, Any]] = []
+    with serving(args.model) as server:
+        rows.append({"row": "start to ready", "seconds": server.start_seconds})
+        single = loaded(server.port, predicts(texts, 1), "--connections", "1", "--seconds", str(min(args.seconds, 10)))
+        rows.append(row("single", single))
+        nothing = loaded(server.port, [{"method": "GET", "path": "/health"}], *options)
+        rows.append(row("nothing", nothing, size=0))
+        empty = loaded(server.port, [{"method": "POST", "path": "/v1/predict", "body": {"texts": []}}], *options)
+        rows.append(row("no text", empty, size=0, share=empty["answered"] / nothing["answered"]))
+        one = loaded(server.port, predicts(texts, 1), *options)
+        rows.append(row("one text", one, share=one["answered"] / nothing["answered"]))
+        rows.append({"row": "in process, batches of 256", "texts/s": inside})
+        many = loaded(server.port, predicts(texts, MANY), *options)
+        rate = many["answered"] / many["seconds"]
+        rows.append(row(f"{MANY} texts", many, size=MANY, share=MANY * rate / inside))
+        rows.append(overload(server, texts, rate, args.seconds))
+        rows += reload_and_end(server, texts, connections, max(2.0, min(8.0, args.seconds)))
+    return rows
+
+
+def overload(server: Server, texts: list[str], rate: float, seconds: float) -> dict[str, Any]:
+    """Requests at twice the rate that 64 connections reached."""
+    before = server.memory()
+    options = ["--connections", "900", "--seconds", str(seconds), "--rate", str(2 * rate)]
+    found = loaded(server.port, predicts(texts, MANY), *options)
+    urllib.request.urlopen(f"http://127.0.0.1:{server.port}/health", timeout=10).read()
+    return row("twice the capacity", found, size=MANY, grown_mib=server.memory() - before, not_sent=found["not_sent"])
+
+
+def reload_and_end(server: Server, texts: list[str], connections: str, seconds: float) -> list[dict[str, Any]]:
+    """Answers lost while the model is swapped, and while the process ends."""
+    options = ["--connections", connections, "--seconds", str(seconds)]
+    found = []
+    for name, number in (("SIGHUP under load", signal.SIGHUP), ("SIGTERM under load", signal.SIGTERM)):
+        with load(server.port, predicts(texts, 8), *options) as process:
+            time.sleep(0.4 * seconds)
+            server.process.send_signal(number)
+            found.append(row(name, result_of(process), size=8))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--data", type=Path, default=HERE.parent / "datasets" / "debian-related")
+    parser.add_argument("--texts", type=int, default=4096)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    about = machine()
+    rows = measure(args)
+    columns = list(dict.fromkeys(name for each in rows for name in each))
+    report(f"elias serve {args.model.name}; {about}", [{name: each.get(name) for name in columns} for each in rows],
+           as_json=args.json)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`elias serve MODEL`, `elias serve a=MODEL b=MODEL`"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, MissingExtraError, ModelError, SettingsError
+from .options import add_threads
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="answer over HTTP, with a page to look into the model",
+        description="Serve one model, or several as NAME=FOLDER. The page is at /, the interface at /docs "
+        "(docs/serving.md). SIGHUP opens the folders again, SIGTERM answers what was accepted and ends.",
+    )
+    parser.add_argument("models", nargs="+", metavar="[NAME=]MODEL", help="model folders")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
+    parser.add_argument("--port", type=int, default=8000, help="port (default 8000; 0: any free one)")
+    parser.add_argument("--token-file", metavar="FILE", help="ask for the token in this file as a bearer token")
+    parser.add_argument(
+        "--allow-origin", action="append", default=[], metavar="URL",
+        help="web pages of this origin may call the service (default: none but its own)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", action="append", default=[], metavar="NAME=N",
+        help="change a limit, e.g. --limit texts=500 (docs/serving.md lists them)",
+    )  # fmt: skip
+    add_threads(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise MissingExtraError("elias serve", "serve")
+    folders = _folders(args.models)
+    for folder in folders.values():
+        if not folder.is_dir():
+            raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")
+    if not 0 <= args.port < 65536:
+        raise InputError(f"--port {args.port}: choose one between 1 and 65535, or 0 for any free one")
+    if args.threads is not None and args.threads < 1:
+        raise InputError(f"--threads {args.threads}: give at least 1")
+
+    from ..server.limits import Limits
+    from ..server.run import Options, is_loopback, read_token, serve
+
+    token = read_token(Path(args.token_file)) if args.token_file else None
+    if not is_loopback(args.host):
+        who = "anybody with the token" if token else "ANYBODY (there is no --token-file)"
+        print(
+            f"elias: --host {args.host}: {who} who reaches this address can use the service, and what is sent can be "
+            "read on the way; put a proxy with TLS in front",
+            file=sys.stderr,
+        )
+    options = Options(
+        host=args.host,
+        port=args.port,
+        token=token,
+        origins=tuple(args.allow_origin),
+        limits=Limits().updated(_limits(args.limit)),
+    )
+    serve(folders, partial(_open, threads=args.threads), options)
+    return 0
+
+
+def _open(folder: Path, *, threads: int | None) -> Any:
+    from ..ensemble import load
+
+    return load(folder, threads=threads)
+
+
+def _folders(given: Sequence[str]) -> dict[str, Path]:
+    """{name: folder}; without a name it is the folder's own."""
+    found: dict[str, Path] = {}
+    for item in given:
+        name, equals, folder = item.partition("=")
+        if not equals or "/" in name:
+            name, folder = Path(item).resolve().name, item
+        if not NAME.fullmatch(name):
+            raise InputError(f'"{item}": a model is called by letters, digits and ._-; write NAME={folder}')
+        if name in found:
+            raise InputError(f'"{name}" is given twice; name the models: a={found[name]} b={folder}')
+        found[name] = Path(folder)
+    return found
+
+
+def _limits(given: Sequence[str]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in given]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"--limit {name}: write it as name=number")
+    return {name.strip(): value.strip() for name, _, value in pairs}

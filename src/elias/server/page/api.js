@@ -1,0 +1,61 @@
+// Calls of the service, with the chosen model and, where the service asks for one, the token.
+export const chosen = { model: null, models: [] };
+
+export class ApiError extends Error {
+  constructor(status, body, retryAfter) {
+    super(body?.error?.message ?? `the service answered ${status}`);
+    this.status = status;
+    this.field = body?.error?.field ?? null;
+    this.retryAfter = retryAfter;
+  }
+}
+
+async function call(path, options = {}) {
+  const headers = { ...(options.headers ?? {}) };
+  const token = sessionStorage.getItem("token");
+  if (token) headers.Authorization = `Bearer ${token}`;
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers });
+  } catch (problem) {
+    if (problem.name === "AbortError") throw problem;
+    throw new Error("the service cannot be reached; is it running?");
+  }
+  if (answer.status === 401 && (await askForToken())) return call(path, options);
+  if (!answer.ok) {
+    const body = await answer.json().catch(() => null);
+    throw new ApiError(answer.status, body, Number(answer.headers.get("Retry-After") ?? 1));
+  }
+  return answer.json();
+}
+
+let asking = null;
+function askForToken() {
+  const dialog = document.getElementById("token-dialog");
+  asking ??= new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      const given = document.getElementById("token").value.trim();
+      if (given) sessionStorage.setItem("token", given);
+      asking = null;
+      resolve(Boolean(given));
+    }, { once: true });
+    document.getElementById("token").value = "";
+    dialog.showModal();
+  });
+  return asking;
+}
+
+export function get(path, query = {}, signal = undefined) {
+  const given = { ...query };
+  if (chosen.model) given.model = chosen.model;
+  const search = new URLSearchParams(given).toString();
+  return call(search ? `${path}?${search}` : path, { signal });
+}
+
+export function post(path, body, signal = undefined) {
+  const content = chosen.model ? { ...body, model: chosen.model } : body;
+  const options = { method: "POST", body: JSON.stringify(content), headers: { "Content-Type": "application/json" }, signal };
+  return call(path, options);
+}
+
+export const facts = () => chosen.models.find((each) => each.name === chosen.model) ?? chosen.models[0];

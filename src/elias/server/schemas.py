@@ -1,0 +1,261 @@
+"""What goes in and what comes out: the types that check requests and that /docs shows."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import did_you_mean
+from .errors import ServiceError, invalid, shown
+
+REF = "#/components/schemas/{model}"
+TEXT = "PDF viewer for the GNOME desktop"
+Asked = TypeVar("Asked", bound="Question")
+
+
+# The first wrong item is enough: a million of them would take seconds to list.
+Names = Annotated[list[str], Field(fail_fast=True)]
+
+
+class Question(BaseModel):
+    """A request body: "5" is not 5, and unknown fields are refused (by `parsed`, which looks at the first alone)."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": False})
+
+
+class PredictRequest(Question):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "additionalProperties": False,
+            "examples": [
+                {"texts": [TEXT], "k": 5},
+                {"texts": [TEXT, "compiler for Fortran"], "ids": ["a", "b"], "k": 3, "explain": True},
+                {"texts": [TEXT], "labels": ["evince", "okular", "xpdf"]},
+            ],
+        }
+    )
+    texts: Names = Field(description="the texts to label")
+    ids: Names | None = Field(None, description="an id for each text, echoed in the answer")
+    k: int = Field(5, ge=1, description="labels for each text")
+    threshold: float | None = Field(
+        None, ge=0, le=1, description="leave out labels below this probability; needs a calibrated model"
+    )
+    explain: bool = Field(False, description="how each score arises")
+    labels: Names | None = Field(
+        None, description="score only these labels, each over all clusters and not only over the beam"
+    )
+    stream: bool = Field(False, description="answer as application/jsonl: one result a line, as they are made")
+    model: str | None = Field(None, description="which model, where several are served")
+
+
+class PathsRequest(Question):
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [{"text": TEXT, "k": 8}]})
+    text: str
+    k: int = Field(8, ge=1, le=50, description="labels to show")
+    label: str | None = Field(None, description="show this label too, wherever it ranks")
+    model: str | None = None
+
+
+class ReloadRequest(Question):
+    model: str | None = Field(None, description="only this model; otherwise all")
+
+
+class Suggestion(BaseModel):
+    model_config = ConfigDict(extra="allow")  # explain adds the parts the model has
+    label: str
+    score: float
+    text: str | None = Field(None, description="the label's own text, if it has one")
+    cluster: int | None = Field(None, description="explain: the cluster of the winning path")
+    cluster_score: float | None = None
+    edge_score: float | None = None
+    classifier: float | None = None
+
+
+class Result(BaseModel):
+    id: str | None = None
+    labels: list[Suggestion]
+
+
+class PredictAnswer(BaseModel):
+    model: str
+    results: list[Result]
+
+
+class ErrorBody(BaseModel):
+    code: str
+    message: str
+    field: str | None
+
+
+class ErrorAnswer(BaseModel):
+    error: ErrorBody
+
+
+class LabelHit(BaseModel):
+    label: str
+    text: str
+    training_count: int
+
+
+class LabelsAnswer(BaseModel):
+    model: str
+    search: str
+    total: int = Field(description="labels that match, counted up to 10,000")
+    labels: list[LabelHit]
+
+
+class LabelCluster(BaseModel):
+    cluster: int
+    edge_score: float
+    stage1: bool = Field(description="the cluster the label had before the edges were learned")
+    words: list[str]
+
+
+class NearLabel(BaseModel):
+    label: str
+    text: str
+    similarity: float = Field(description="cosine between the classifiers")
+
+
+class LabelAnswer(BaseModel):
+    model: str
+    label: str
+    text: str
+    training_count: int
+    stage1_cluster: int | None
+    clusters_total: int
+    clusters: list[LabelCluster] = Field(description="the strongest 50")
+    nearest: list[NearLabel]
+
+
+class ClusterLabel(BaseModel):
+    label: str
+    text: str
+    edge_score: float
+    stage1: bool
+    training_count: int
+
+
+class ClusterAnswer(BaseModel):
+    model: str
+    cluster: int
+    words: list[str]
+    total: int = Field(description="edges of the cluster")
+    stage1_total: int = Field(description="labels stage 1 had put here")
+    labels: list[ClusterLabel]
+
+
+class PathCluster(BaseModel):
+    cluster: int
+    score: float = Field(description="s_c, equation (1)")
+    words: list[str]
+
+
+class Edge(BaseModel):
+    cluster: int
+    label: str
+    edge_score: float
+    weight: float = Field(description="cluster score times edge score")
+    wins: bool
+
+
+class PathsAnswer(BaseModel):
+    model: str
+    clusters: list[PathCluster] = Field(description="the beam, best first")
+    labels: list[Suggestion]
+    edges: list[Edge] = Field(description="every edge from the beam to these labels")
+
+
+class ModelFacts(BaseModel):
+    name: str
+    default: bool
+    labels: int
+    clusters: int | None
+    edges: int | None
+    training_rows: int | None
+    data: str
+    parts: list[str] = Field(description="what explain shows of a score")
+    threshold: bool = Field(description="whether scores are probabilities, so that a threshold means something")
+    explore: bool = Field(description="whether clusters and paths can be looked at")
+    loaded: str = Field(description="when, UTC")
+
+
+class ModelsAnswer(BaseModel):
+    models: list[ModelFacts]
+
+
+class ModelAnswer(ModelFacts):
+    settings: dict[str, Any]
+    dataset: dict[str, Any]
+    validation: dict[str, Any]
+    versions: dict[str, str]
+    limits: dict[str, float]
+
+
+class SharedLabel(BaseModel):
+    label: str
+    text: str
+    clusters: int
+
+
+class ClusterSize(BaseModel):
+    cluster: int
+    labels: int
+    words: list[str]
+
+
+class IndexAnswer(BaseModel):
+    model: str
+    labels: int
+    clusters: int
+    edges: int
+    labels_without_edges: int
+    learned: bool
+    assigned: float = Field(description="edge score above which a label counts as assigned to a cluster")
+    stage1_edges_kept: float
+    clusters_per_label_by_decile: list[float] = Field(description="most popular labels first")
+    edge_score_quantiles: dict[str, float]
+    edge_score_histogram: list[int] = Field(description="edges in each twentieth of 0..1")
+    most_shared: list[SharedLabel]
+    largest_clusters: list[ClusterSize] = Field(description="by labels assigned")
+
+
+class ReloadAnswer(BaseModel):
+    reloaded: list[str]
+
+
+class Status(BaseModel):
+    status: str
+
+
+def parsed(kind: type[Asked], body: bytes) -> Asked:
+    """A request body as `kind`, or what is wrong with it."""
+    try:
+        asked = kind.model_validate_json(body)
+    except ValidationError as problem:
+        raise _refused(kind, problem) from None
+    for unknown in asked.model_extra or ():
+        close = did_you_mean(unknown[:100], kind.model_fields)
+        raise invalid(f'unknown field "{shown(unknown)}"{close}', shown(unknown))
+    return asked
+
+
+def _refused(kind: type[Question], problem: ValidationError) -> ServiceError:
+    first = problem.errors(include_url=False, include_context=True)[0]
+    field = ".".join(map(str, first["loc"])) or None
+    if first["type"] == "json_invalid":
+        reason = str(first.get("ctx", {}).get("error", "it cannot be parsed"))
+        return ServiceError(400, f"the body is not JSON: {reason}", code="bad_json")
+    if first["type"] == "missing":
+        return invalid(f'field "{field}" is missing', field)
+    if field is None:
+        return invalid(f"the body must be an object with the field {_needed(kind)}")
+    given = first.get("input")
+    value = f" (it is {shown(json.dumps(given))})" if isinstance(given, bool | int | float | None) else ""
+    return invalid(f'field "{shown(field)}"{value}: {first["msg"][:1].lower()}{first["msg"][1:]}', field)
+
+
+def _needed(kind: type[Question]) -> str:
+    return next((f'"{name}"' for name, info in kind.model_fields.items() if info.is_required()), "model")

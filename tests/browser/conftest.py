@@ -1,0 +1,90 @@
+"""A real browser: Debian's chromium by its path, driven by Playwright. Without one these tests skip, or fail if
+ELIAS_BROWSER=required, which is what `make test-browser` sets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from serving import Running
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+
+
+def find_browser() -> str | None:
+    return os.environ.get("ELIAS_CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = find_browser()
+    if path is None:
+        message = "no browser: apt-get install chromium, or set ELIAS_CHROMIUM to its path"
+        if os.environ.get("ELIAS_BROWSER") == "required":
+            pytest.fail(message)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        options = ["--disable-gpu"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
+        browser = driver.chromium.launch(executable_path=path, args=options)
+        yield browser
+        browser.close()
+
+
+class Seen:
+    """Everything a page did that it should not have."""
+
+    def __init__(self, page: Page, base: str) -> None:
+        self.problems: list[str] = []
+        self.expected: tuple[str, ...] = ()
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("console", self._console)
+        page.on("request", lambda request: self._request(request.url, base))
+
+    def _console(self, message: Any) -> None:
+        if message.type in {"error", "warning"} and not any(words in message.text for words in self.expected):
+            self.problems.append(f"console: {message.text}")
+
+    def _request(self, url: str, base: str) -> None:
+        if not url.startswith((base, "data:", "blob:")):
+            self.problems.append(f"asked another host: {url}")
+
+
+def open_page(browser: Browser, found: Running, **options: Any) -> tuple[Page, Seen]:
+    context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
+    context.set_default_timeout(15_000)
+    page = context.new_page()
+    seen = Seen(page, found.url)
+    page.goto(found.url)
+    return page, seen
+
+
+@pytest.fixture
+def page(browser: Browser, service: Running) -> Iterator[Page]:
+    """The page of the shared service; it must end without an error and without a request to another host."""
+    page, seen = open_page(browser, service)
+    yield page
+    page.context.close()
+    assert seen.problems == []
+
+
+def serious(page: Page) -> list[str]:
+    """What axe-core finds serious or critical on the page as it is now."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{item['impact']}: {item['id']}: {node['html'][:150]}"
+        for item in found["violations"]
+        if item["impact"] in {"serious", "critical"}
+        for node in item["nodes"]
+    ]
