@@ -21,6 +21,8 @@ import scipy.sparse as sp
 
 from .dataset.labels import LabelSet
 from .errors import InputError, ModelError
+from .finder import Finder
+from .model import Network
 from .persistence import read_object, write_json
 from .predictions import NOTHING, Predictions
 from .predictor import Model, load_model
@@ -60,6 +62,24 @@ class Ensemble:
     @property
     def about(self) -> dict[str, Any]:
         return self.members[0].about
+
+    # One looks into the index of the first member.
+
+    @property
+    def network(self) -> Network:
+        return self.members[0].network
+
+    @property
+    def finder(self) -> Finder:
+        return self.members[0].finder
+
+    @property
+    def stage1_clusters(self) -> np.ndarray:
+        return self.members[0].stage1_clusters
+
+    @property
+    def cluster_words(self) -> list[list[str]]:
+        return self.members[0].cluster_words
 
     @property
     def exclude_own_id(self) -> bool:
@@ -101,10 +121,10 @@ class Ensemble:
 
 
 def averaged(found: Sequence[Predictions], k: int) -> Predictions:
-    """The k best by the mean score. Parts of a label are those of the member that likes it most, and which that is."""
+    """The k best by the mean score; parts are those of the first member that predicts a label, and its number."""
     labels = np.concatenate([one.labels for one in found], axis=1)
     scores = np.concatenate([one.scores for one in found], axis=1).astype(np.float64)
-    order = np.lexsort((-scores, labels), axis=1)  # the member that likes it most first
+    order = np.argsort(labels, axis=1, kind="stable")  # the first member first
     labels, scores = np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
     first = np.ones(labels.shape, dtype=bool)
     first[:, 1:] = labels[:, 1:] != labels[:, :-1]
