@@ -55,7 +55,7 @@ class FeatureSettings:
     min_df: int | None = setting(None, "texts a word must occur in", low=1)
     max_words: int = setting(500_000, "size of the vocabulary at most", low=1)
     label_texts: bool = setting(True, "train on the texts of labels too, where labels have texts")
-    label_ids: bool = setting(False, "the id of a label stands before its text, where it is not the text")
+    label_ids: bool = setting(True, "the id of a label stands before its text, where it is a name (has a letter)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class IndexSettings:
     kappa: int | None = setting(None, "edges a cluster starts stage 2 with", letter="kappa", low=1)
     beam_size: int = setting(20, "clusters explored for a text", letter="b", low=1)
     shortlist_size: int | None = setting(None, "labels classified for a text in prediction", letter="K", low=1)
-    training_shortlist_size: int = setting(1000, "labels classified for a text in training", letter="K", low=1)
+    training_shortlist_size: int = setting(500, "labels classified for a text in training", letter="K", low=1)
     parent_slots: int = setting(5, "clusters beyond the beam that a training text may add for its parents", low=0)
     random_clusters: bool = setting(False, "fill the slots that no parent took with random clusters (random negatives)")
     logits: str = setting("counts", "how edge logits start", choices=("counts", "random"))
@@ -138,7 +138,7 @@ class LexicalSettings:
 
     candidates: int = setting(200, "labels found by words for a text", low=1)
     words_per_label: int = setting(512, "words kept of a label's texts", low=1)
-    label_text_weight: float = setting(2.0, "weight of the label's own text against one of its rows", low=0.0)
+    label_text_weight: float = setting(3.0, "weight of the label's own text against one of its rows", low=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

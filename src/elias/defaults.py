@@ -29,7 +29,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     """Fill in every None from the size of the data. The same rule for every dataset.
 
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
-    epochs: about 300,000 rows in stage 1, at least 4 and at most 6 epochs; 400,000, 5 and 8 in stage 2
+    epochs: about 300,000 rows in stage 1, at least 3 and at most 6 epochs; 400,000, 4 and 8 in stage 2
     One-versus-all: one cluster, K = L, one stage with the epochs of both.
     """
     one_versus_all = settings.model.kind == ONE_VERSUS_ALL
@@ -50,8 +50,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
     visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
-    epochs1 = min(6, max(4, round(300_000 / visits)))
-    epochs2 = min(8, max(5, round(400_000 / visits)))
+    epochs1 = min(6, max(3, round(300_000 / visits)))
+    epochs2 = min(8, max(4, round(400_000 / visits)))
     if one_versus_all:
         epochs1 += epochs2
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"

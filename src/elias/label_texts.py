@@ -54,14 +54,15 @@ def _with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
 
 def ids_differ(labels: LabelSet) -> bool:
     """Some label's id is not its text, so that `ids` makes a difference."""
-    return any(text and text != name for name, text in zip(labels.ids, labels.texts, strict=True))
+    pairs = zip(labels.ids, labels.texts, strict=True)
+    return any(text and text != name and any(map(str.isalpha, name)) for name, text in pairs)
 
 
 def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iterator[str]:
     yield from rows.texts or ()
     for number in numbers.tolist():
         name, text = labels.ids[number], labels.texts[number]
-        before = f"{name} " if ids and name != text else ""
+        before = f"{name} " if ids and name != text and any(map(str.isalpha, name)) else ""
         yield f"{before}{text} {labels.alternatives[number]}".strip()
 
 

@@ -183,7 +183,8 @@ def _held_out_of(data: Dataset) -> Rows:
 
 def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:
     """Every row of the training file, held out or not, and label texts: (tf-idf, rows)."""
-    rows = with_label_texts(data.train, data.labels) if settings.features.label_texts else data.train
+    wanted = settings.features
+    rows = with_label_texts(data.train, data.labels, ids=wanted.label_ids) if wanted.label_texts else data.train
     if vectorizer is not None:
         return vectorizer.transform(rows.texts or []), rows
     assert rows.vectors is not None
