@@ -18,6 +18,7 @@ from .errors import InputError
 from .metrics import Decile, Metrics, PerLabel, by_decile, evaluate, per_label
 from .predictions import Predictions
 from .predictor import Model
+from .rare import check_strength, rare_first
 
 DEPTH = 100
 
@@ -36,7 +37,7 @@ class Evaluation:
         return per_label(self.predictions.labels, self.labels, label_counts=self.label_counts, k=k)
 
 
-def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test") -> Evaluation:
+def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", *, rare: float = 0.0) -> Evaluation:
     """P, nDCG, PSP, PSnDCG and R of a model on one split of a dataset."""
     rows = data.splits.get(split)
     if rows is None:
@@ -48,6 +49,9 @@ def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test") 
         excluded = sp.csr_matrix(excluded + _own_pairs(rows.ids, model.labels))
     started = time.perf_counter()
     found = model.predict_rows(_inputs(rows), excluded, DEPTH)
+    if rare:
+        check_strength(rare)
+        found = rare_first(found, model, rare, DEPTH)
     seconds = time.perf_counter() - started
     counts = np.concatenate([model.label_counts, np.zeros(len(label_ids) - len(model.labels), dtype=np.int64)])
     metrics = evaluate(

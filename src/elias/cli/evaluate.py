@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
     parser.add_argument("data", help="dataset folder or file")
     splits = ("test", "validation", "train")
     parser.add_argument("--split", default="test", choices=splits, help="which rows (default test)")
+    parser.add_argument("--rare", type=float, default=0.0, metavar="S", help="rare labels first: 0 (not) to 1")
     parser.add_argument("--deciles", action="store_true", help="recall by popularity of the labels too")
     parser.add_argument("--per-label", metavar="FILE", help="write one line a label (tsv): counts and hits")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--per-label {args.per_label}: is a folder; name a file")
     model = load(args.model, threads=args.threads)
     data = load_dataset(args.data)
-    found = evaluate_model(model, data, args.split)
+    found = evaluate_model(model, data, args.split, rare=args.rare)
     if args.per_label:
         _write_per_label(Path(args.per_label), found)
     if args.json:
