@@ -71,7 +71,7 @@ def train_ranker(
     cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
     parts = kernels.run_ranges(
         solve_labels, cuts, threads, starts, rows, signs, bow.indptr, bow.indices, bow.data, squares,
-        LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
+        bow.shape[1], LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
     positives = np.bincount(_pattern(labels).indices, minlength=n_labels)

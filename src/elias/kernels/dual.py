@@ -97,8 +97,9 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
     n = len(rows)
     bias = 0.0
     start = min(0.001 * cost, 1e-8)
+    rest = np.empty(n)  # cost - alpha, which would round to 0 where alpha is nearly the cost
     for i in range(n):
-        alpha[i], order[i] = start, i
+        alpha[i], rest[i], order[i] = start, cost - start, i
         row, step = rows[i], start * np.float64(signs[i])
         _add(w, indptr[row], indptr[row + 1], indices, data, step)
         bias += step
@@ -114,12 +115,13 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
             square = squares[row] + 1.0
             margin = y * (_margin(w, begin, end, indices, data) + bias)
             # Minimise in z = alpha or cost - alpha, whichever is the smaller at the minimum.
-            flipped = margin + square * (0.5 * cost - alpha[i]) < 0.0
+            flipped = margin + square * 0.5 * (rest[i] - alpha[i]) < 0.0
             sign = -1.0 if flipped else 1.0
-            old = cost - alpha[i] if flipped else alpha[i]
+            old = rest[i] if flipped else alpha[i]
             z = 0.1 * old if old > 0.5 * cost else old
             gradient = square * (z - old) + sign * margin + math.log(z / (cost - z))
             worst = max(worst, abs(gradient))
+            before = newton
             for _ in range(INNER):
                 if abs(gradient) < inner_eps:
                     break
@@ -128,10 +130,9 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
                 z = z * 0.1 if moved <= 0.0 else moved
                 gradient = square * (z - old) + sign * margin + math.log(z / (cost - z))
                 newton += 1
-            if newton:
-                new = cost - z if flipped else z
-                step = (new - alpha[i]) * y
-                alpha[i] = new
+            if newton > before:
+                step = (old - z if flipped else z - old) * y
+                alpha[i], rest[i] = (cost - z, z) if flipped else (z, cost - z)
                 _add(w, begin, end, indices, data, step)
                 bias += step
         if worst < eps:
@@ -160,10 +161,9 @@ def _emit(rows, indptr, indices, w, least, out_words, out_weights):  # type: ign
 
 @njit(cache=True, nogil=True)
 def solve_labels(  # type: ignore[no-untyped-def]
-    first, last, starts, pairs, signs, indptr, indices, data, squares, loss, cost, eps, passes, least
+    first, last, starts, pairs, signs, indptr, indices, data, squares, n_words, loss, cost, eps, passes, least
 ):
     """(words, weights, counts, biases) of the labels first .. last, one after the other."""
-    n_words = indices.max() + 1 if len(indices) else 1
     longest = 0
     for label in range(first, last):
         longest = max(longest, starts[label + 1] - starts[label])
