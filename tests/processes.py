@@ -18,6 +18,13 @@ SMALL: dict[str, Any] = {
     "stage2.epochs": 2,
     "run.threads": 2,
 }
+PLUS: dict[str, Any] = {  # ELIAS++ with a final score and probabilities
+    **SMALL,
+    "ranker.enabled": True,
+    "split.calibration_rows": 100,
+    "fusion.epochs": 5,
+    "fusion.hidden": 4,
+}
 PATIENCE = 90  # seconds for anything to happen
 
 

@@ -127,7 +127,7 @@ def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[
 
 
 def _lengths(matrix: sp.csr_matrix) -> np.ndarray:
-    return np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    return np.asarray(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()))
 
 
 def _largest(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
