@@ -37,7 +37,9 @@ def evidence(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Evidence, np.n
     classifier = np.where(right, 0.3 + 0.7 * some(), 0.8 * some()).astype(np.float32)
     margin = (2 * some() - 1.5 + right * some()).astype(np.float32)
     counts = rng.integers(0, 50, size=labels.shape)
-    parts = Evidence(labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, (some(), some(), some()), counts)
+    parts = Evidence(
+        labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, (some(), some(), some()), counts
+    )
     return parts, right
 
 
@@ -54,7 +56,9 @@ def test_columns_are_the_parts_and_their_distances() -> None:
         np.testing.assert_allclose(columns[..., place][there], values[there], rtol=1e-3, atol=1e-4)
         for row in range(40):
             best = columns[row, there[row], place].max()
-            np.testing.assert_allclose(columns[row, there[row], len(NAMES) + place], columns[row, there[row], place] - best)
+            np.testing.assert_allclose(
+                columns[row, there[row], len(NAMES) + place], columns[row, there[row], place] - best
+            )
     np.testing.assert_allclose(columns[..., len(NAMES) - 1], np.log1p(given.counts), rtol=1e-5)
     assert np.isfinite(columns).all()
 

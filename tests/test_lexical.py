@@ -20,7 +20,9 @@ from elias.persistence import read_tensors, write_tensors
 from elias.sparse_rows import SparseRows
 
 
-def sparse(rng: np.random.Generator, rows: int, columns: int, *, signed: bool = False, coarse: bool = False) -> sp.csr_matrix:
+def sparse(
+    rng: np.random.Generator, rows: int, columns: int, *, signed: bool = False, coarse: bool = False
+) -> sp.csr_matrix:
     """Some rows are empty; coarse values are halves, so that sums are exact and ties are many."""
     values = rng.integers(1, 4, size=(rows, columns)) / 2 if coarse else rng.random((rows, columns))
     if signed:

@@ -1,4 +1,4 @@
-"""ELIAS++ as a whole: found by network and words, ranked by the learned score, shown as probabilities, resumed, saved."""
+"""ELIAS++ as a whole: found by network and words, ranked by the learned score, as probabilities, resumed, saved."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_logistic_ranker(data: Dataset, texts: list[str]) -> None:
 
 
 def test_vectors_sparse_and_dense(plus_model: Model, data: Dataset) -> None:
-    """Sparse vectors, of either sign and any length, have words; dense ones have none, and the sparse side stays off."""
+    """Sparse vectors, of either sign and any length, have words; dense ones have none: the sparse side stays off."""
     assert plus_model.vectorizer is not None
     rng = np.random.default_rng(0)
     bow = plus_model.vectorizer.transform(list(data.train.texts or []))
@@ -323,7 +323,9 @@ def test_vectors_sparse_and_dense(plus_model: Model, data: Dataset) -> None:
     with pytest.raises(InputError, match="dense"):
         sparse.predict(np.zeros((2, vectors.shape[1]), dtype=np.float32))
     project = rng.normal(size=(bow.shape[1], 16)).astype(np.float32)
-    dense = fitted(Dataset.from_arrays(np.asarray(bow @ project), data.train.labels, label_ids=data.labels.ids), **small)
+    dense = fitted(
+        Dataset.from_arrays(np.asarray(bow @ project), data.train.labels, label_ids=data.labels.ids), **small
+    )
     assert dense.plus is None
     assert not dense.gives_probabilities
 

@@ -88,7 +88,9 @@ def test_an_excluded_pair_is_no_negative() -> None:
     bow = sp.csr_matrix(bow[[0, 1, 2, 3, 0, 5, 6, 7]])
     excluded = sp.csr_matrix((np.ones(1, dtype=np.bool_), ([4], [0])), shape=(8, 3))
     settings = RankerSettings(least_weight=0.0, epsilon=1e-4)
-    with_it, without = (train_ranker(bow, found, labels, left_out, settings) for left_out in (nothing((8, 3)), excluded))
+    with_it, without = (
+        train_ranker(bow, found, labels, left_out, settings) for left_out in (nothing((8, 3)), excluded)
+    )
     place = np.zeros((1, 1), dtype=np.int32)
     assert without.products(bow[4], place)[0, 0] > with_it.products(bow[4], place)[0, 0] + 0.1
 

@@ -116,7 +116,9 @@ class Plus:
     def load(cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int) -> Plus:
         sizes = read_object(folder / NAME, "by_network", "by_words")
         if not all(type(sizes[name]) is int and sizes[name] > 0 for name in ("by_network", "by_words")):
-            raise ModelError(f"{folder / NAME}: by_network and by_words must be whole numbers above 0; restore the file")
+            raise ModelError(
+                f"{folder / NAME}: by_network and by_words must be whole numbers above 0; restore the file"
+            )
         return cls(
             lexical=Lexical.load(folder, n_labels=len(counts), n_words=n_words, threads=threads),
             ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words),
