@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elias
+from elias.compaction import compact
 from elias.config import Settings
 from elias.dataset import Dataset
 from elias.defaults import FEWEST, DataSize, resolve
@@ -241,6 +242,23 @@ def test_saved_and_loaded(plus_model: Model, texts: list[str], tmp_path: Path) -
         np.testing.assert_array_equal(after.parts[name], values)
 
 
+def test_compacted_it_keeps_its_sparse_side(plus_model: Model, texts: list[str], tmp_path: Path) -> None:
+    compact(plus_model, precision="int8").save(tmp_path / "small")
+    small = load_model(tmp_path / "small", threads=2)
+    assert small.gives_probabilities
+    before, after = plus_model.predict(texts, k=1), small.predict(texts, k=1)
+    assert (before.labels == after.labels).mean() > 0.95
+
+
+def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: list[str]) -> None:
+    kept = {key: value for key, value in PLUS.items() if not key.startswith(("clustering", "stage"))}
+    settings = Settings().updated({**kept, "model.kind": "one-versus-all", "stage1.epochs": 1})
+    model = elias.fit(data, settings=settings)
+    assert isinstance(model, Model)
+    assert model.gives_probabilities
+    assert model.predict(texts, k=3, explain=True).labels.shape == (80, 3)
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -373,15 +391,17 @@ def test_a_validation_file_serves_both(own: int) -> None:
         assert set(parts[part].tolist()) <= set(range(own))
 
 
-def test_fitted_with_a_validation_file(data: Dataset, texts: list[str]) -> None:
+def test_fitted_with_a_validation_file(data: Dataset, texts: list[str], tmp_path: Path) -> None:
     assert data.test is not None
     names = [[data.labels.ids[label] for label in row.indices] for row in data.test.labels]
     train = [[data.labels.ids[label] for label in row.indices] for row in data.train.labels]
     both = Dataset.from_lists(list(data.train.texts or []), train, validation_texts=texts, validation_labels=names)
-    model = fitted(both, split__calibration_rows=40, **{key.replace(".", "__"): v for key, v in NEITHER.items()})
+    settings = Settings().updated({**PLUS, **NEITHER, "split.calibration_rows": 40})
+    model = load_model(fit_to(both, tmp_path / "model", settings=settings))
     assert model.plus is not None
     assert model.plus.fusion.probability is not None
     assert model.plus.fusion.probability.rows == 40
+    assert not (tmp_path / "model.run" / "14-ranker").exists(), "no training row was held out: it would be the same"
     assert model.about["settings"]["split"]["validation_rows"] == 40
 
 

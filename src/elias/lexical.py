@@ -102,10 +102,9 @@ def build_lexical(
 ) -> Lexical:  # fmt: skip
     """The index of training rows; rows of kind label text give the labels' own texts."""
     unit = normalise_rows(bow)
-    members = sp.csr_matrix(((labels.data > 0).astype(np.float32), labels.indices, labels.indptr), shape=labels.shape)
     is_text = kinds == KIND_LABEL_TEXT
-    texts = normalise_rows(sp.csr_matrix(members[is_text].T @ unit[is_text]))
-    lengths, centroids = _centroids(sp.csr_matrix(members[~is_text].T), sp.csr_matrix(unit[~is_text]), words_per_label)
+    texts = normalise_rows(sp.csr_matrix(_members(labels, is_text) @ unit))
+    lengths, centroids = _centroids(_members(labels, ~is_text), unit, words_per_label)
     mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + text_weight * texts)
     norms = _lengths(mixed)
     norms[norms == 0] = 1.0
@@ -113,6 +112,14 @@ def build_lexical(
     vectors = normalise_rows(mixed)
     by_word = SparseRows.of(sp.csr_matrix(vectors.T))
     return Lexical(SparseRows.of(vectors), SparseRows.of(texts), shares, by_word, threads=threads)
+
+
+def _members(labels: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:
+    """L x rows: 1 where a chosen row has the label."""
+    ones = (labels.data > 0) & np.repeat(chosen, np.diff(labels.indptr))
+    members = sp.csr_matrix((ones.astype(np.float32), labels.indices, labels.indptr), shape=labels.shape).T.tocsr()
+    members.eliminate_zeros()
+    return sp.csr_matrix(members)
 
 
 def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[np.ndarray, sp.csr_matrix]:

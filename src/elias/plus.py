@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .config import FusionSettings
 from .errors import ModelError
 from .evidence import Evidence
 from .finder import BATCH, Finder, Parts
@@ -149,7 +150,7 @@ def padded(lists: Ragged) -> np.ndarray:
 
 def fit_plus(
     plus: Plus, finder: Finder, prepared: Any, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix,
-    settings: Any, seed: int, say: Callable[[str], None],
+    settings: FusionSettings, seed: int, say: Callable[[str], None],
 ) -> Plus:  # fmt: skip
     """`plus` with a final score learned from rows that nothing else has seen, and its probabilities.
 

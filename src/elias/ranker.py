@@ -56,11 +56,12 @@ def train_ranker(
     threads: int = 1,
 ) -> SparseRows:
     """The classifiers of all labels."""
-    from .kernels.dual import solve_labels
+    from .kernels.dual import row_squares, solve_labels
 
     starts, rows, signs = training_pairs(found, labels, excluded)
     n_labels = labels.shape[1]
-    squares = np.asarray(bow.multiply(bow).sum(axis=1), dtype=np.float64).ravel()
+    squares = np.empty(bow.shape[0])
+    kernels.run(row_squares, len(squares), threads, bow.indptr, bow.data, squares)
     cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
     parts = kernels.run_ranges(
         solve_labels, cuts, threads, starts, rows, signs, bow.indptr, bow.indices, bow.data, squares,

@@ -22,6 +22,16 @@ INNER = 30  # Newton steps for one dual variable at most; two or three are usual
 
 
 @njit(cache=True, nogil=True)
+def row_squares(start, stop, indptr, data, out):  # type: ignore[no-untyped-def]
+    """out[row] = |x|^2 of the rows start .. stop."""
+    for row in range(start, stop):
+        total = 0.0
+        for j in range(indptr[row], indptr[row + 1]):
+            total += np.float64(data[j]) * data[j]
+        out[row] = total
+
+
+@njit(cache=True, nogil=True)
 def _shuffle(order, n, state):  # type: ignore[no-untyped-def]
     """Fisher-Yates with xorshift64; returns the generator's new state."""
     for i in range(n - 1, 0, -1):
