@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,16 @@ def elias(*arguments: str | Path, stdin: str | None = None, **options: Any) -> s
         timeout=PATIENCE,
         **options,
     )
+
+
+def here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same in this process, where a start of Python is not what is tested."""
+    from elias.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([str(argument) for argument in arguments])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -22,8 +22,7 @@ from elias.evaluation import evaluate_model
 from elias.fitting import SHARED, fit_to
 from elias.predictions import Predictions
 from elias.predictor import Model, load_model
-from processes import PLUS, SMALL, content, one_line, sets, start, wait_until
-from processes import elias as command
+from processes import PLUS, SMALL, content, here, one_line, sets, start, wait_until
 
 # -- the mean ---------------------------------------------------------------------------------------------------------
 
@@ -214,13 +213,13 @@ def test_interrupted_and_gone_on(ensemble_folder: Path, tiny_dataset: Path, tmp_
     assert process.returncode == -signal.SIGKILL
     assert not output.exists()
     finished = (run / "member-0" / "90-model" / "done.json").read_bytes()
-    done = command(*arguments)
+    done = here(*arguments)
     assert done.returncode == 0, done.stderr
     assert "member 1 of 2" in done.stderr
     assert (run / "member-0" / "90-model" / "done.json").read_bytes() == finished, "the first member was not touched"
     for pattern in ("*.safetensors", "fusion.json", NAME):
         assert content(output, pattern) == content(ensemble_folder, pattern)
-    done = command("predict", output, texts[0], "-k", "3", "--explain", "--format", "jsonl")
+    done = here("predict", output, texts[0], "-k", "3", "--explain", "--format", "jsonl")
     assert done.returncode == 0, done.stderr
     assert [set(label) >= {"label", "score", "member", "ranker"} for label in json.loads(done.stdout)["labels"]] == [
         True
@@ -230,12 +229,12 @@ def test_interrupted_and_gone_on(ensemble_folder: Path, tiny_dataset: Path, tmp_
 def test_commands_that_know_and_that_do_not_know_ensembles(
     ensemble_folder: Path, tiny_dataset: Path, tmp_path: Path
 ) -> None:
-    done = command("evaluate", ensemble_folder, tiny_dataset)
+    done = here("evaluate", ensemble_folder, tiny_dataset)
     assert done.returncode == 0, done.stderr
     assert "nDCG" in done.stdout
     member = str(ensemble_folder / "member-0")
     for arguments in (("inspect", ensemble_folder), ("compact", ensemble_folder, "-o", tmp_path / "small")):
-        done = command(*arguments)
+        done = here(*arguments)
         assert done.returncode != 0
         assert one_line(done.stderr)
         assert f"is an ensemble; {arguments[0]} one of its members, e.g. {member}" in done.stderr

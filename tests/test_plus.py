@@ -30,8 +30,7 @@ from elias.predictor import Model, load_model
 from elias.preparation import reserve_rows
 from elias.ranker import quality
 from elias.sizes import size_of
-from processes import PLUS, content, sets, start, wait_until
-from processes import elias as command
+from processes import PLUS, content, here, sets, start, wait_until
 
 NEITHER = {"clustering.clusters": 2, "stage1.epochs": 1, "stage2.epochs": 0}
 
@@ -217,11 +216,11 @@ def test_without_calibration_a_threshold_is_refused(tiny_model: Model, plus_mode
 
 
 def test_on_the_command_line(plus_folder: Path, tiny_model_folder: Path, texts: list[str]) -> None:
-    done = command("predict", plus_folder, texts[0], "-k", "9", "--threshold", "0.4", "--explain", "--format", "jsonl")
+    done = here("predict", plus_folder, texts[0], "-k", "9", "--threshold", "0.4", "--explain", "--format", "jsonl")
     assert done.returncode == 0, done.stderr
     labels = json.loads(done.stdout)["labels"]
     assert all(label["score"] >= 0.4 and {"ranker", "words"} <= label.keys() for label in labels)
-    done = command("predict", tiny_model_folder, "text", "--threshold", "0.4")
+    done = here("predict", tiny_model_folder, "text", "--threshold", "0.4")
     assert done.returncode != 0
     assert "split.calibration_rows" in done.stderr
     assert "Traceback" not in done.stderr
@@ -421,7 +420,7 @@ def test_killed_in_the_sparse_steps_it_is_the_same_model(plus_folder: Path, tiny
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         assert not output.exists()
-    done = command("fit", tiny_dataset, "-o", output, *sets(PLUS))
+    done = here("fit", tiny_dataset, "-o", output, *sets(PLUS))
     assert done.returncode == 0, done.stderr
     assert "calibration error" in done.stderr
     for pattern in ("*.safetensors", "fusion.json", "plus.json"):
