@@ -16,18 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elias
+from elias import sparse_side
 from elias.compaction import compact
 from elias.config import Settings
 from elias.dataset import Dataset
 from elias.defaults import FEWEST, DataSize, resolve
 from elias.errors import InputError, ModelError
 from elias.evaluation import evaluate_model
+from elias.features import TfIdf
 from elias.fitting import fit_to
 from elias.paths import Ragged
 from elias.persistence import read_tensors
 from elias.plus import padded, united
 from elias.predictor import Model, load_model
-from elias.preparation import reserve_rows
+from elias.preparation import all_rows, reserve_rows
 from elias.ranker import quality
 from elias.sizes import size_of
 from processes import PLUS, content, here, sets, start, wait_until
@@ -313,6 +315,21 @@ def test_refitted_on_all_rows_or_not(plus_folder: Path, plus_model: Model, data:
     model = load_model(output)
     assert model.plus is not None
     np.testing.assert_array_equal(model.plus.ranker.weights, held_out["ranker.weights"])
+
+
+def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negatives are found for some rows at a time; label texts find none."""
+    settings = resolve(Settings().updated(PLUS), size_of(data))
+    vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or []), min_df=1, max_words=5000)
+    bow, rows = all_rows(data, settings, vectorizer)
+    made = []
+    for size in (1 << 16, 7):
+        monkeypatch.setattr(sparse_side, "ROWS_AT_A_TIME", size)
+        (tmp_path / str(size)).mkdir()
+        sparse_side.write_words(tmp_path / str(size), bow, rows.labels, rows.excluded, rows.kinds, settings)
+        made.append(content(tmp_path / str(size)))
+    assert set(made[0]) == {"lexical.safetensors", "ranker.safetensors"}
+    assert made[0] == made[1]
 
 
 def test_logistic_ranker(data: Dataset, texts: list[str]) -> None:
