@@ -7,15 +7,15 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
-from processes import SMALL
+from processes import PLUS, SMALL
 
 if TYPE_CHECKING:
-    from elias import Model
+    from elias import Ensemble, Model
     from serving import Running
 
 # Before numpy, torch or numba are imported: they read these once.
@@ -77,22 +77,53 @@ def tiny_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_dataset(tmp_path_factory.mktemp("tiny-dataset"))
 
 
-@pytest.fixture(scope="session")
-def tiny_model_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model of the small dataset, both stages, saved; with its run folder beside it. Read only."""
+def fit_tiny(data: Path, output: Path, settings: dict[str, Any], members: int = 1) -> Path:
     from elias import Settings, load_dataset
     from elias.fitting import fit_to
 
-    output = tmp_path_factory.mktemp("tiny-model") / "model"
-    return fit_to(load_dataset(tiny_dataset), output, settings=Settings().updated(SMALL))
+    return fit_to(load_dataset(data), output, settings=Settings().updated(settings), members=members)
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model of the small dataset, both stages, saved; with its run folder beside it. Read only."""
+    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("tiny-model") / "model", SMALL)
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tiny_model_folder: Path) -> Model:
     """The same model, loaded."""
-    from elias import load
+    from elias.predictor import load_model
 
-    return load(tiny_model_folder, threads=2)
+    return load_model(tiny_model_folder, threads=2)
+
+
+@pytest.fixture(scope="session")
+def plus_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the sparse side and a learned final score: ELIAS++."""
+    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("plus-model") / "model", PLUS)
+
+
+@pytest.fixture(scope="session")
+def plus_model(plus_folder: Path) -> Model:
+    from elias.predictor import load_model
+
+    return load_model(plus_folder, threads=2)
+
+
+@pytest.fixture(scope="session")
+def ensemble_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two members of it."""
+    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("ensemble") / "both", PLUS, members=2)
+
+
+@pytest.fixture(scope="session")
+def ensemble(ensemble_folder: Path) -> Ensemble:
+    from elias import Ensemble, load
+
+    loaded = load(ensemble_folder, threads=2)
+    assert isinstance(loaded, Ensemble)
+    return loaded
 
 
 @pytest.fixture(scope="session")

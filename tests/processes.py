@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ SMALL: dict[str, Any] = {
     "stage1.epochs": 2,
     "stage2.epochs": 2,
     "run.threads": 2,
+}
+PLUS: dict[str, Any] = {  # ELIAS++ with a final score and probabilities
+    **SMALL,
+    "ranker.enabled": True,
+    "split.calibration_rows": 100,
+    "fusion.epochs": 5,
+    "fusion.hidden": 4,
 }
 PATIENCE = 90  # seconds for anything to happen
 
@@ -41,6 +50,16 @@ def elias(*arguments: str | Path, stdin: str | None = None, **options: Any) -> s
         timeout=PATIENCE,
         **options,
     )
+
+
+def here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same in this process, where a start of Python is not what is tested."""
+    from elias.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([str(argument) for argument in arguments])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

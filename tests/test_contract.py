@@ -13,19 +13,26 @@ import scipy.sparse as sp
 
 import elias
 from elias.dataset import Dataset
+from elias.ensemble import Ensemble
 from elias.errors import InputError
 from elias.predictor import Model
 from processes import SMALL
 
-KINDS = ["bag, both stages", "bag, stage 1", "sparse vectors", "dense vectors"]
+KINDS = ["bag, both stages", "bag, stage 1", "sparse vectors", "dense vectors", "elias++, calibrated", "ensemble"]
+Predictor = Model | Ensemble
 
 
-def fitted(data: Dataset, **changes: Any) -> Model:
+def fitted(data: Dataset, **changes: Any) -> Predictor:
     return elias.fit(data, settings=elias.Settings().updated({**SMALL, **changes}))
 
 
+def members_of(model: Predictor) -> list[Model]:
+    """Itself, or the members of an ensemble."""
+    return model.members if isinstance(model, Ensemble) else [model]
+
+
 @pytest.fixture(scope="module", params=KINDS)
-def predictor(request: pytest.FixtureRequest, tiny_dataset: Path, tiny_model: Model) -> tuple[Model, Any]:
+def predictor(request: pytest.FixtureRequest, tiny_dataset: Path, tiny_model: Model) -> tuple[Predictor, Any]:
     """(a model, 40 inputs it understands)"""
     data = elias.load_dataset(tiny_dataset)
     assert data.test is not None
@@ -35,6 +42,8 @@ def predictor(request: pytest.FixtureRequest, tiny_dataset: Path, tiny_model: Mo
         return tiny_model, texts
     if request.param == KINDS[1]:
         return fitted(data, **{"stage2.epochs": 0}), texts
+    if request.param in KINDS[4:]:
+        return request.getfixturevalue("ensemble" if request.param == "ensemble" else "plus_model"), texts
     assert tiny_model.vectorizer is not None
     assert data.train.texts is not None
     vectors = tiny_model.vectorizer.transform(list(data.train.texts))
@@ -45,7 +54,7 @@ def predictor(request: pytest.FixtureRequest, tiny_dataset: Path, tiny_model: Mo
     return fitted(Dataset.from_arrays(vectors, data.train.labels, label_ids=data.labels.ids)), inputs
 
 
-def test_shape_order_and_names(predictor: tuple[Model, Any]) -> None:
+def test_shape_order_and_names(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     found = model.predict(inputs, k=7)
     assert found.labels.shape == found.scores.shape == (40, 7)
@@ -59,7 +68,7 @@ def test_shape_order_and_names(predictor: tuple[Model, Any]) -> None:
     np.testing.assert_array_equal(model.predict(inputs, k=3).labels, found.labels[:, :3])
 
 
-def test_one_at_a_time_is_the_same(predictor: tuple[Model, Any]) -> None:
+def test_one_at_a_time_is_the_same(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     together = model.predict(inputs, k=5)
     for row in range(0, 40, 3):
@@ -68,7 +77,7 @@ def test_one_at_a_time_is_the_same(predictor: tuple[Model, Any]) -> None:
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5, atol=1e-6)
 
 
-def test_threads_do_not_disturb_each_other(predictor: tuple[Model, Any]) -> None:
+def test_threads_do_not_disturb_each_other(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     names = model.labels.ids
     calls: list[Callable[[], Any]] = [
@@ -85,7 +94,7 @@ def test_threads_do_not_disturb_each_other(predictor: tuple[Model, Any]) -> None
                 np.testing.assert_array_equal(found.scores, expected.scores)
 
 
-def test_ids_are_echoed(predictor: tuple[Model, Any]) -> None:
+def test_ids_are_echoed(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     ids = [f"row {number}" for number in range(40)]
     assert model.predict(inputs, ids=ids).ids == ids
@@ -93,7 +102,7 @@ def test_ids_are_echoed(predictor: tuple[Model, Any]) -> None:
         model.predict(inputs, ids=["a", "b"])
 
 
-def test_more_labels_than_there_are(predictor: tuple[Model, Any]) -> None:
+def test_more_labels_than_there_are(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     found = model.predict(inputs, k=1000)
     assert found.labels.shape == (40, len(model.labels))
@@ -101,31 +110,35 @@ def test_more_labels_than_there_are(predictor: tuple[Model, Any]) -> None:
         model.predict(inputs, k=0)
 
 
-def test_no_inputs(predictor: tuple[Model, Any]) -> None:
+def test_no_inputs(predictor: tuple[Predictor, Any]) -> None:
     model, _ = predictor
     found = model.predict([], k=3, explain=True)
     assert (len(found), found.labels.shape, found.named(), found.records()) == (0, (0, 3), [], [])
     assert len(model.predict([], k=3, allow=model.labels.ids[:2], ids=[])) == 0
 
 
-def test_the_parts_multiply_to_the_score(predictor: tuple[Model, Any]) -> None:
+def test_the_parts_explain_the_score(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     for found in (
         model.predict(inputs, k=6, explain=True),
         model.predict(inputs, k=6, explain=True, allow=model.labels.ids[10:20]),
     ):
         assert found.parts is not None
-        product = found.parts["cluster_score"] * found.parts["edge_score"] * found.parts["classifier"]
-        np.testing.assert_allclose(product, found.scores, rtol=1e-6)
-        clusters = found.parts["cluster"]
-        assert ((clusters >= 0) & (clusters < model.finder.index.n_clusters)).all()
-        for label, cluster in zip(found.labels[:, 0], clusters[:, 0], strict=True):
-            start, stop = model.finder.index.indptr[cluster : cluster + 2]
-            assert label in model.finder.index.labels[start:stop]
+        members = members_of(model)
+        if members[0].plus is None:
+            product = found.parts["cluster_score"] * found.parts["edge_score"] * found.parts["classifier"]
+            np.testing.assert_allclose(product, found.scores, rtol=1e-6)
+        else:
+            assert {"ranker", "words"} <= found.parts.keys()
+        clusters, whose = found.parts["cluster"], found.parts.get("member", np.zeros_like(found.labels))
+        assert ((clusters >= 0) & (clusters < members[0].finder.index.n_clusters)).all()
+        for label, cluster, member in zip(found.labels[:, 0], clusters[:, 0], whose[:, 0], strict=True):
+            index = members[member].finder.index
+            assert label in index.labels[index.indptr[cluster] : index.indptr[cluster + 1]]
     assert model.predict(inputs, k=2).parts is None
 
 
-def test_block_and_allow(predictor: tuple[Model, Any]) -> None:
+def test_block_and_allow(predictor: tuple[Predictor, Any]) -> None:
     model, inputs = predictor
     names = model.labels.ids
     best = {row[0][0] for row in model.predict(inputs, k=1).named()}
@@ -141,10 +154,10 @@ def test_block_and_allow(predictor: tuple[Model, Any]) -> None:
             model.predict(inputs, **{what: ["label-1x"]})
 
 
-def test_candidates_get_the_score_they_have_in_the_search(predictor: tuple[Model, Any]) -> None:
+def test_candidates_get_the_score_they_have_in_the_search(predictor: tuple[Predictor, Any]) -> None:
     """With every cluster in the beam and every label in the shortlist, both ways are exact."""
     model, inputs = predictor
-    assert model.network.settings.beam_size >= model.finder.index.n_clusters
+    assert all(one.network.settings.beam_size >= one.finder.index.n_clusters for one in members_of(model))
     everything = model.predict(inputs, k=60)
     named = [dict(row) for row in everything.named()]
     rng = np.random.default_rng(0)
@@ -165,7 +178,7 @@ def test_candidates_get_the_score_they_have_in_the_search(predictor: tuple[Model
         model.predict(inputs[:1], candidates=["label-01"])
 
 
-def test_saved_and_loaded_it_says_the_same(predictor: tuple[Model, Any], tmp_path: Path) -> None:
+def test_saved_and_loaded_it_says_the_same(predictor: tuple[Predictor, Any], tmp_path: Path) -> None:
     model, inputs = predictor
     model.save(tmp_path / "model")
     loaded = elias.load(tmp_path / "model", threads=2)
@@ -173,13 +186,14 @@ def test_saved_and_loaded_it_says_the_same(predictor: tuple[Model, Any], tmp_pat
     np.testing.assert_array_equal(after.labels, before.labels)
     np.testing.assert_array_equal(after.scores, before.scores)
     assert loaded.labels.ids == model.labels.ids
-    assert loaded.cluster_words == model.cluster_words
+    for ours, theirs in zip(members_of(loaded), members_of(model), strict=True):
+        assert ours.cluster_words == theirs.cluster_words
 
 
-def test_inputs_of_the_wrong_kind(predictor: tuple[Model, Any]) -> None:
+def test_inputs_of_the_wrong_kind(predictor: tuple[Predictor, Any]) -> None:
     model, _ = predictor
     wrong: list[Any] = [np.zeros((2, 3)), sp.csr_matrix((2, 3), dtype=np.float32), [1, 2], [None], [["a", "b"]]]
-    if model.vectorizer is None:
+    if members_of(model)[0].vectorizer is None:
         width = model.about["dataset"]["features"]
         wrong += ["a text", ["a text"], np.full((2, width), np.nan), np.zeros((1, 1, width))]
     for given in wrong:

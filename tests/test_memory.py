@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import elias
-from elias import pipeline
+from elias import fitting
 from elias.errors import SettingsError
 from elias.estimate import Estimate
 from elias.memory import available_bytes, refuse_if_too_large
@@ -33,7 +33,7 @@ def test_what_fits_or_cannot_be_known_goes_on() -> None:
 
 
 def test_a_fit_asks_first(tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(fitting, "available_bytes", lambda: 1 << 20)
     data, settings = elias.load_dataset(tiny_dataset), elias.Settings().updated(SMALL)
     with pytest.raises(SettingsError, match="check_memory=false"):
         elias.fit(data, settings=settings, run_dir=tmp_path / "run")

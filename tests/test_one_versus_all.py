@@ -35,7 +35,7 @@ from elias.weights import weights_of
 from processes import SMALL
 
 KIND = {"model.kind": "one-versus-all"}
-TINY = {**{key: value for key, value in SMALL.items() if key.startswith(("encoder", "run"))}, **KIND}
+TINY = {**{key: value for key, value in SMALL.items() if key.startswith(("encoder", "ranker", "run"))}, **KIND}
 
 
 class GivenPhi:

@@ -55,3 +55,26 @@ def test_nothing_has_the_shape_of_something() -> None:
     assert nothing.parts is not None
     assert nothing.parts.keys() >= {"cluster", "cluster_score", "edge_score", "classifier"}
     assert nothing.to_csr(7).shape == (0, 7)
+
+
+def test_below_a_threshold_there_is_nothing() -> None:
+    found = example().above(0.5)
+    assert found.labels.tolist() == [[2, 0, -1], [1, -1, -1]]
+    np.testing.assert_allclose(found.scores, [[0.9, 0.5, 0], [0.75, 0, 0]])
+    assert found.parts is not None
+    assert found.parts["cluster"].tolist() == [[4, 5, -1], [7, -1, -1]]
+    assert found.parts["classifier"][0, 2] == 0
+    assert (found.labels.dtype, found.scores.dtype, found.parts["cluster"].dtype) == (np.int32, np.float32, np.int32)
+    assert example().above(0.0).labels.tolist() == example().labels.tolist()
+    assert (example().above(1.0).labels == -1).all()
+
+
+def test_more_columns_are_empty_and_fewer_are_the_first() -> None:
+    wide = example().widened(5)
+    assert wide.labels.tolist() == [[2, 0, 1, -1, -1], [1, -1, -1, -1, -1]]
+    assert (wide.scores[:, 3:] == 0).all()
+    assert wide.parts is not None
+    assert wide.parts["cluster"][0].tolist() == [4, 5, 6, -1, -1]
+    assert wide.named() == example().named()
+    assert example().widened(2).labels.tolist() == [[2, 0], [1, -1]]
+    assert example().widened(3).labels.tolist() == example().labels.tolist()

@@ -177,8 +177,8 @@ def test_without_validation_labels_the_last_weights_are_kept(prepared: tuple[Set
     nothing = replace(rows.validation, labels=rows.validation.labels * 0)
     nothing.labels.eliminate_zeros()
     kept: list[dict[str, np.ndarray]] = []
-    trainer = trainer_of(settings, Prepared(rows.train, nothing, rows.bow, None, rows.encoder_folder),
-                         keep_best=lambda network: kept.append(bits(network)))  # fmt: skip
+    rows = replace(rows, validation=nothing)
+    trainer = trainer_of(settings, rows, keep_best=lambda network: kept.append(bits(network)))
     trainer.run()
     assert len(kept) == 1
     assert same(kept[0], bits(trainer.network))

@@ -11,7 +11,7 @@ Members differ in clustering, order and noise (`run.member`); the tf-idf, the wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from .dataset.labels import LabelSet
 from .errors import InputError, ModelError
 from .finder import Finder
 from .model import Network
-from .persistence import read_object, write_json
-from .predictions import NOTHING, Predictions
+from .persistence import read_object, write_json, written_beside
+from .predictions import NOTHING, NUMBERS, Predictions
 from .predictor import Model, load_model
 
 NAME = "ensemble.json"
@@ -39,6 +39,8 @@ class Ensemble:
     members: list[Model]
 
     def __post_init__(self) -> None:
+        if not self.members:
+            raise InputError("an ensemble has at least one member")
         first = self.members[0]
         for number, member in enumerate(self.members[1:], start=1):
             if member.labels.ids != first.labels.ids:
@@ -108,6 +110,8 @@ class Ensemble:
             raise InputError(f"k={k}: ask for at least one label")
         if isinstance(inputs, str):
             inputs = [inputs]
+        elif isinstance(inputs, Iterator):
+            inputs = list(inputs)  # every member reads them
         depth = max([k, DEPTH, len(allow or ()), *map(len, candidates or ())])
         options: dict[str, Any] = {"ids": ids, "candidates": candidates, "allow": allow, "block": block}
         found = [member.predict(inputs, depth, **options, explain=explain) for member in self.members]
@@ -118,6 +122,18 @@ class Ensemble:
         """As in `Model.predict_rows`."""
         found = [member.predict_rows(inputs, excluded, max(k, DEPTH)) for member in self.members]
         return replace(averaged(found, min(k, len(self.labels))), label_ids=self.labels.ids)
+
+    def save(self, folder: str | Path) -> None:
+        """Write all members; the folder appears whole, or not at all. An existing folder is refused."""
+        folder = Path(folder)
+        if folder.exists():
+            raise ModelError(f"{folder} exists; remove it first, or choose another name")
+        names = [f"member-{number}" for number in range(len(self.members))]
+        with written_beside(folder) as part:
+            part.mkdir()
+            for name, member in zip(names, self.members, strict=True):
+                member.save(part / name)
+            write_ensemble(part, names)
 
 
 def averaged(found: Sequence[Predictions], k: int) -> Predictions:
@@ -145,7 +161,7 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
         stacked["member"] = np.repeat(np.arange(len(found), dtype=np.int32), width)[None].repeat(len(labels), axis=0)
         parts = {name: np.take_along_axis(np.take_along_axis(v, order, 1), best, 1) for name, v in stacked.items()}
         for name, values in parts.items():
-            values[missing] = NOTHING if name in ("cluster", "member") else 0
+            values[missing] = NOTHING if name in NUMBERS else 0
     return Predictions(labels=chosen, scores=mean, parts=parts).widened(k)
 
 
@@ -167,6 +183,9 @@ def load(folder: str | Path, *, device: str = "auto", threads: int | None = None
     names = content["members"]
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
         raise ModelError(f"{folder / NAME}: members must be names of folders beside it; the file is damaged")
+    for name in names:
+        if not (folder / name).is_dir():
+            raise ModelError(f"{folder / NAME}: names the member {name}, which is not there; restore it from a copy")
     return Ensemble([load_model(folder / name, device=device, threads=threads) for name in names])
 
 

@@ -107,26 +107,29 @@ def _fit_all(
     folders = []
     for number in range(members):
         progress.say(f"member {number} of {members}")
-        own = run_dir / f"member-{number}"
-        if number:
-            _share(run_dir / "member-0", own)
-        finished, used = _fit(data, given.updated({"run.member": number}), own, progress, force)
+        own, first = run_dir / f"member-{number}", run_dir / "member-0" if number else None
+        finished, used = _fit(data, given.updated({"run.member": number}), own, progress, force, first)
         folders.append(finished)
     return folders, used
 
 
+def _fit(
+    data: Dataset, given: Settings, run_dir: Path, progress: Progress, force: bool, first: Path | None = None
+) -> tuple[Path, Settings]:
+    """The folder of the finished model in the run, and the settings it was made with. `first`: the run of member 0."""
+    with Run(run_dir, progress) as run:
+        if first is not None:
+            _share(first, run_dir)
+        return _fit_in(data, given, run, progress, force)
+
+
 def _share(first: Path, other: Path) -> None:
-    """Give a run the steps that it has in common with the first; its own, if it has them, stay."""
+    """Give a run the steps that it has in common with the first, unless it has them."""
     for name in SHARED:
-        if (first / name / "done.json").exists() and not (other / name).exists():
+        ours, theirs = first / name / "done.json", other / name / "done.json"
+        if ours.exists() and not (theirs.exists() and theirs.read_bytes() == ours.read_bytes()):
             with written_beside(other / name) as part:
                 link_tree(first / name, part)
-
-
-def _fit(data: Dataset, given: Settings, run_dir: Path, progress: Progress, force: bool) -> tuple[Path, Settings]:
-    """The folder of the finished model in the run, and the settings it was made with."""
-    with Run(run_dir, progress) as run:
-        return _fit_in(data, given, run, progress, force)
 
 
 def _fit_in(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> tuple[Path, Settings]:

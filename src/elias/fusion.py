@@ -22,10 +22,11 @@ from .errors import ModelError
 from .evidence import N_COLUMNS, Evidence
 from .persistence import read_object, write_json
 from .probability import ProbabilityMap
-from .ranker import quality
+from .ranker import LOSSES, quality
 from .trees import Tree, fit_tree
 
 NAME = "fusion.json"
+KINDS = ("learned", "tree", "product")
 FARTHEST = 6.0  # spreads from the mean
 RATE, DECAY, BATCH = 5e-3, 1e-3, 64
 
@@ -85,12 +86,15 @@ class Fusion:
         path = folder / NAME
         content = read_object(path, "kind", "loss", "tree_weight")
         try:
-            learned, tree, probability = (content.get(name) for name in ("learned", "tree", "probability"))
+            kind, loss, probability = content["kind"], content["loss"], content.get("probability")
+            if kind not in KINDS or loss not in LOSSES:
+                raise ValueError(f"kind {kind}, loss {loss}")
             return cls(
-                content["kind"], content["loss"], learned and _learned(learned), tree and Tree.from_dict(tree),
-                float(content["tree_weight"]), probability and ProbabilityMap.from_dict(probability),
+                kind, loss, _learned(content["learned"]) if kind == "learned" else None,
+                Tree.from_dict(content["tree"]) if kind == "tree" else None, float(content["tree_weight"]),
+                None if probability is None else ProbabilityMap.from_dict(probability),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as problem:
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
             raise ModelError(f"{path}: not a final score of elias ({problem}); restore it from a copy") from None
 
 
@@ -99,8 +103,8 @@ def _learned(content: dict[str, Any]) -> Learned:
     units = arrays["out"].shape
     shapes = {"mean": (N_COLUMNS,), "spread": (N_COLUMNS,), "linear": (N_COLUMNS,), "hidden": (N_COLUMNS, *units)}
     for name, shape in {**shapes, "shift": units}.items():
-        if arrays[name].shape != shape:
-            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
+        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}, or numbers that are none")
     return Learned(**arrays, bias=float(content["bias"]))
 
 

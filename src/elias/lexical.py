@@ -29,6 +29,7 @@ from .predictions import NOTHING, Predictions
 from .sparse_rows import SparseRows
 
 NAME = "lexical.safetensors"
+LABELS_AT_A_TIME = 4096
 
 
 class Lexical:
@@ -90,7 +91,7 @@ class Lexical:
         vectors = SparseRows.from_arrays(arrays, "vectors", path, n_labels, n_words)
         texts = SparseRows.from_arrays(arrays, "texts", path, n_labels, n_words)
         postings = SparseRows.from_arrays(arrays, "postings", path, n_words, n_labels)
-        if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2):
+        if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2) or arrays["shares"].dtype != np.float32:
             raise ModelError(f"{path}: shares do not fit the other files of this model; restore it from a copy")
         return cls(vectors, texts, arrays["shares"], postings, threads=threads)
 
@@ -101,14 +102,11 @@ def build_lexical(
 ) -> Lexical:  # fmt: skip
     """The index of training rows; rows of kind label text give the labels' own texts."""
     unit = normalise_rows(bow)
-    members = sp.csr_matrix(((labels.data > 0).astype(np.float32), labels.indices, labels.indptr), shape=labels.shape)
     is_text = kinds == KIND_LABEL_TEXT
-    sums = sp.csr_matrix(members[~is_text].T @ unit[~is_text])
-    texts = normalise_rows(sp.csr_matrix(members[is_text].T @ unit[is_text]))
-    lengths = np.sqrt(np.asarray(sums.multiply(sums).sum(axis=1)).ravel())
-    centroids = normalise_rows(_largest(sums, words_per_label))
+    texts = normalise_rows(sp.csr_matrix(_members(labels, is_text) @ unit))
+    lengths, centroids = _centroids(_members(labels, ~is_text), unit, words_per_label)
     mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + text_weight * texts)
-    norms = np.sqrt(np.asarray(mixed.multiply(mixed).sum(axis=1)).ravel())
+    norms = _lengths(mixed)
     norms[norms == 0] = 1.0
     shares = np.stack([lengths / norms, np.full_like(norms, text_weight) / norms], axis=1).astype(np.float32)
     vectors = normalise_rows(mixed)
@@ -116,11 +114,34 @@ def build_lexical(
     return Lexical(SparseRows.of(vectors), SparseRows.of(texts), shares, by_word, threads=threads)
 
 
+def _members(labels: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:
+    """L x rows: 1 where a chosen row has the label."""
+    ones = (labels.data > 0) & np.repeat(chosen, np.diff(labels.indptr))
+    members = sp.csr_matrix((ones.astype(np.float32), labels.indices, labels.indptr), shape=labels.shape).T.tocsr()
+    members.eliminate_zeros()
+    return sp.csr_matrix(members)
+
+
+def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[np.ndarray, sp.csr_matrix]:
+    """(s, c) of each label, some labels at a time: all words of all labels at once may be too many."""
+    lengths, centroids = [], []
+    for start in range(0, members.shape[0], LABELS_AT_A_TIME):
+        sums = sp.csr_matrix(members[start : start + LABELS_AT_A_TIME] @ unit)
+        sums.sort_indices()
+        lengths.append(_lengths(sums))
+        centroids.append(normalise_rows(_largest(sums, most)))
+    return np.concatenate(lengths), sp.csr_matrix(sp.vstack(centroids, format="csr"))
+
+
+def _lengths(matrix: sp.csr_matrix) -> np.ndarray:
+    return np.asarray(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()))
+
+
 def _largest(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
-    """Only the `most` largest entries of each row."""
+    """Only the `most` largest entries of each row, whatever their signs; of equal ones the lower columns."""
     sizes = np.diff(matrix.indptr)
     rows = np.repeat(np.arange(matrix.shape[0]), sizes)
-    order = np.lexsort((-matrix.data, rows))
+    order = np.lexsort((-np.abs(matrix.data), rows))
     within = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], sizes)
     kept = np.sort(order[within < most])
     indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])

@@ -35,7 +35,7 @@ from .persistence import (
     write_tensors,
 )
 from .predictor import Model
-from .preparation import Prepared, all_rows, open_preparation, write_preparation
+from .preparation import Prepared, all_rows, holds_out_training_rows, open_preparation, write_preparation
 from .progress import Progress
 from .randomness import generator
 from .runs import Run
@@ -91,7 +91,7 @@ class Steps:
         kinds = np.zeros(len(train), dtype=np.uint8) if train.kinds is None else train.kinds
         given = (sp.csr_matrix(prepared.bow), train.labels, train.excluded, kinds)
         steps = [self.run.step("12-ranker", depends, lambda folder: write_words(folder, *given, s))]
-        if s.ranker.refit:
+        if s.ranker.refit and holds_out_training_rows(self.data, prepared):
 
             def build(folder: Path) -> None:
                 bow, rows = all_rows(self.data, s, prepared.vectorizer)

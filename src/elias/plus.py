@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .config import FusionSettings
+from .errors import ModelError
 from .evidence import Evidence
 from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
@@ -24,7 +26,7 @@ from .lexical import Lexical
 from .model import ragged
 from .paths import Ragged
 from .persistence import read_object, write_json
-from .predictions import NOTHING, PART_TYPES, Predictions
+from .predictions import NOTHING, NUMBERS, PART_TYPES, Predictions
 from .probability import fit_probability
 from .ranker import load_ranker, quality, save_ranker
 from .sparse_rows import SparseRows
@@ -56,11 +58,11 @@ class Plus:
 
     def score(
         self, finder: Finder, prepared: Any, bow: sp.csr_matrix, rows: np.ndarray, k: int, wanted: Ragged,
-        *, explain: bool = False,
+        *, excluded: Ragged | None = None, explain: bool = False,
     ) -> Predictions:  # fmt: skip
-        """The k best of each row's own candidates, each with the score it has among the labels found freely."""
+        """The k best of each row's own candidates, each with the score it has among the labels that `find` finds."""
         look = finder.look(prepared, rows)
-        freely = self.gather(finder, look, bow, None, k)
+        freely = self.gather(finder, look, bow, excluded, k)
         best = freely.best(freely.columns())
         labels = padded(wanted)
         evidence = self._evidence(labels, finder.parts_of(look, labels), bow)
@@ -95,7 +97,7 @@ class Plus:
             named |= {"ranker": q, "words": evidence.words[0]}
             parts = {name: np.take_along_axis(values, order, axis=1) for name, values in named.items()}
             for name, values in parts.items():
-                values[missing] = NOTHING if name == "cluster" else 0
+                values[missing] = NOTHING if name in NUMBERS else 0
         labels = np.take_along_axis(evidence.labels, order, axis=1)
         found = Predictions(labels=labels, scores=np.where(missing, 0.0, shown).astype(np.float32), parts=parts)
         return found.widened(k)
@@ -113,6 +115,10 @@ class Plus:
     @classmethod
     def load(cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int) -> Plus:
         sizes = read_object(folder / NAME, "by_network", "by_words")
+        if not all(type(sizes[name]) is int and sizes[name] > 0 for name in ("by_network", "by_words")):
+            raise ModelError(
+                f"{folder / NAME}: by_network and by_words must be whole numbers above 0; restore the file"
+            )
         return cls(
             lexical=Lexical.load(folder, n_labels=len(counts), n_words=n_words, threads=threads),
             ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words),
@@ -143,7 +149,7 @@ def padded(lists: Ragged) -> np.ndarray:
 
 def fit_plus(
     plus: Plus, finder: Finder, prepared: Any, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix,
-    settings: Any, seed: int, say: Callable[[str], None],
+    settings: FusionSettings, seed: int, say: Callable[[str], None],
 ) -> Plus:  # fmt: skip
     """`plus` with a final score learned from rows that nothing else has seen, and its probabilities.
 

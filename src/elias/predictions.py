@@ -16,6 +16,7 @@ PART_TYPES = {
     "classifier": np.float32,
 }
 NOTHING = -1  # the label number where a row has fewer than k answers
+NUMBERS = ("cluster", "member")  # parts that are numbers of something, NOTHING where there is no answer; others are 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class Predictions:
         low = self.scores < threshold
         labels, scores = np.where(low, NOTHING, self.labels), np.where(low, 0, self.scores).astype(np.float32)
         parts = self.parts and {
-            name: np.where(low, NOTHING if name == "cluster" else 0, values).astype(values.dtype)
+            name: np.where(low, NOTHING if name in NUMBERS else 0, values).astype(values.dtype)
             for name, values in self.parts.items()
         }
         return replace(self, labels=labels, scores=scores, parts=parts)
@@ -91,7 +92,7 @@ class Predictions:
         def wide(values: np.ndarray, nothing: int = 0) -> np.ndarray:
             return np.pad(values, ((0, 0), (0, more)), constant_values=nothing)
 
-        parts = self.parts and {name: wide(v, NOTHING if name == "cluster" else 0) for name, v in self.parts.items()}
+        parts = self.parts and {name: wide(v, NOTHING if name in NUMBERS else 0) for name, v in self.parts.items()}
         return replace(self, labels=wide(self.labels, NOTHING), scores=wide(self.scores), parts=parts)
 
     def to_csr(self, n_labels: int) -> sp.csr_matrix:

@@ -149,12 +149,12 @@ class Model:
         pieces = []
         for start in range(0, n, batch):
             rows = np.arange(start, min(start + batch, n))
+            excluded = self._excluded(blocked, ids, rows)
             if wanted is None:
-                excluded = self._excluded(blocked, ids, rows)
                 found = self._find(given, prepared, rows, k, excluded, explain)
             else:
                 left = [np.setdiff1d(wanted[row], np.union1d(blocked, self._own(ids, row))) for row in rows.tolist()]
-                found = self._score(given, prepared, rows, k, _ragged(left), explain)
+                found = self._score(given, prepared, rows, k, _ragged(left), excluded, explain)
             pieces.append(found)
         answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
         answer = replace(answer, ids=ids, label_ids=self.labels.ids)
@@ -168,11 +168,14 @@ class Model:
         return self.plus.find(self.finder, prepared, _words(given, rows), rows, k, excluded=excluded, explain=explain)
 
     def _score(
-        self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, wanted: Ragged, explain: bool
-    ) -> Predictions:
+        self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, wanted: Ragged, excluded: Ragged | None,
+        explain: bool,
+    ) -> Predictions:  # fmt: skip
         if self.plus is None:
             return self.finder.score(prepared, rows, k, wanted, explain=explain)
-        return self.plus.score(self.finder, prepared, _words(given, rows), rows, k, wanted, explain=explain)
+        return self.plus.score(
+            self.finder, prepared, _words(given, rows), rows, k, wanted, excluded=excluded, explain=explain
+        )
 
     @property
     def gives_probabilities(self) -> bool:

@@ -181,6 +181,11 @@ def _held_out_of(data: Dataset) -> Rows:
     return data.validation if data.validation is not None and len(data.validation) else data.train
 
 
+def holds_out_training_rows(data: Dataset, prepared: Prepared) -> bool:
+    """Whether training on `all_rows` is training on more."""
+    return _held_out_of(data) is data.train and len(prepared.validation) + len(prepared.calibration) > 0
+
+
 def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:
     """Every row of the training file, held out or not, and label texts: (tf-idf, rows)."""
     wanted = settings.features

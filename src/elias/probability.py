@@ -41,7 +41,9 @@ class ProbabilityMap:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> ProbabilityMap:
         scores, probabilities = (np.asarray(content[name], np.float64) for name in ("scores", "probabilities"))
-        if scores.shape != probabilities.shape or scores.ndim != 1 or len(scores) == 0 or (np.diff(scores) < 0).any():
+        whole = scores.shape == probabilities.shape and scores.ndim == 1 and len(scores) > 0
+        inside = whole and bool(np.isfinite(scores).all() and ((probabilities >= 0) & (probabilities <= 1)).all())
+        if not inside or (np.diff(scores) < 0).any() or (np.diff(probabilities) < 0).any():
             raise ValueError("the curve of probabilities is broken")
         return cls(scores, probabilities, float(content["error"]), int(content["rows"]))
 
@@ -61,15 +63,16 @@ def fit_probability(scores: np.ndarray, right: np.ndarray, there: np.ndarray) ->
 
 def _curve(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(scores, means): the middles of the steps of an isotonic regression."""
-    from sklearn.isotonic import IsotonicRegression
+    from sklearn.isotonic import isotonic_regression
 
     if len(scores) == 0:
         return np.zeros(1), np.zeros(1)
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit_transform(scores, right)
-    order = np.argsort(scores, kind="stable")
-    levels, where = np.unique(fitted[order], return_inverse=True)
-    sizes = np.bincount(where)
-    middles = np.bincount(where, weights=scores[order].astype(np.float64)) / sizes
+    places, where, sizes = np.unique(scores.astype(np.float64), return_inverse=True, return_counts=True)
+    shares = np.bincount(where, weights=right) / sizes
+    fitted = isotonic_regression(shares, sample_weight=sizes, y_min=0.0, y_max=1.0)
+    step = np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)])  # neighbours, so that steps cannot overlap
+    middles = np.bincount(step, weights=places * sizes) / np.bincount(step, weights=sizes)
+    levels = fitted[np.searchsorted(step, np.arange(len(middles)))]
     if len(levels) > MOST_KNOTS:
         kept = np.unique(np.linspace(0, len(levels) - 1, MOST_KNOTS).astype(int))
         middles, levels = middles[kept], levels[kept]

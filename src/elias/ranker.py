@@ -33,24 +33,17 @@ def training_pairs(
 
     `found` [rows, m] holds label numbers, -1 for none; rows beyond the last of `found` have positives only.
     """
-    places = np.nonzero(found >= 0)
-    chosen = sp.csr_matrix((np.ones(len(places[0]), dtype=np.int8), (places[0], found[places])), shape=labels.shape)
-    positive = _pattern(labels)
-    wrong = _pattern(chosen)
-    for other in (positive, _pattern(excluded)):
-        wrong = sp.csr_matrix(wrong - wrong.multiply(other))
-        wrong.eliminate_zeros()
-    signed = sp.csc_matrix(positive - wrong)
-    signed.sort_indices()
-    return signed.indptr.astype(np.int64), signed.indices.astype(np.int32), signed.data.astype(np.int8)
+    from .kernels.pairs import pairs_by_label
 
-
-def _pattern(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """1 where an entry is above 0."""
-    kept = sp.csr_matrix(((matrix.data > 0).astype(np.int8), matrix.indices, matrix.indptr), shape=matrix.shape)
-    kept.eliminate_zeros()
-    kept.sum_duplicates()
-    return kept
+    n_labels = labels.shape[1]
+    matrices = (labels.indptr, labels.indices, labels.data, excluded.indptr, excluded.indices, excluded.data)
+    counts, nothing = np.zeros(n_labels, dtype=np.int64), np.full(n_labels, -1, dtype=np.int64)
+    rows, signs = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8)
+    pairs_by_label(found, *matrices, nothing.copy(), counts, rows, signs, False)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    rows, signs = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.int8)
+    pairs_by_label(found, *matrices, nothing, starts[:-1].copy(), rows, signs, True)
+    return starts, rows, signs
 
 
 def train_ranker(
@@ -63,21 +56,22 @@ def train_ranker(
     threads: int = 1,
 ) -> SparseRows:
     """The classifiers of all labels."""
-    from .kernels.dual import solve_labels
+    from .kernels.dual import row_squares, solve_labels
 
     starts, rows, signs = training_pairs(found, labels, excluded)
     n_labels = labels.shape[1]
-    squares = np.asarray(bow.multiply(bow).sum(axis=1), dtype=np.float64).ravel()
+    squares = np.empty(bow.shape[0])
+    kernels.run(row_squares, len(squares), threads, bow.indptr, bow.data, squares)
     cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
     parts = kernels.run_ranges(
         solve_labels, cuts, threads, starts, rows, signs, bow.indptr, bow.indices, bow.data, squares,
-        LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
+        bow.shape[1], LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    positives = np.bincount(_pattern(labels).indices, minlength=n_labels)
-    biases[positives == 0] = NO_POSITIVES
-    kept = np.repeat(positives > 0, counts)
-    counts = np.where(positives > 0, counts, 0)
+    learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
+    biases[~learned] = NO_POSITIVES
+    kept = np.repeat(learned, counts)
+    counts = np.where(learned, counts, 0)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return SparseRows(indptr, words[kept], weights[kept], biases, bow.shape[1])
 

@@ -20,6 +20,7 @@ from .ranker import load_ranker, save_ranker, train_ranker
 from .training import TrainingRows
 
 ENOUGH = 20  # rows; what the defaults reserve is more
+ROWS_AT_A_TIME = 1 << 16
 
 
 def write_words(
@@ -32,10 +33,11 @@ def write_words(
         threads=threads,
     )  # fmt: skip
     lexical.save(folder)
-    ordinary = kinds != KIND_LABEL_TEXT
+    ordinary = np.flatnonzero(kinds != KIND_LABEL_TEXT)
     found = np.full((len(kinds), min(s.ranker.negatives, labels.shape[1])), NOTHING, dtype=np.int32)
-    left_out = ragged(excluded, np.flatnonzero(ordinary))[0]
-    found[ordinary] = lexical.find(sp.csr_matrix(bow[ordinary]), found.shape[1], left_out).labels
+    for start in range(0, len(ordinary), ROWS_AT_A_TIME):
+        rows = ordinary[start : start + ROWS_AT_A_TIME]
+        found[rows] = lexical.find(sp.csr_matrix(bow[rows]), found.shape[1], ragged(excluded, rows)[0]).labels
     save_ranker(train_ranker(bow, found, labels, excluded, s.ranker, threads=threads), folder)
 
 

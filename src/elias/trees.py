@@ -12,6 +12,7 @@ import numpy as np
 
 DEPTH = 5
 LEAST_LEAF = 20  # pairs
+N_COLUMNS = 4  # p, q, p q, n_l
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,11 @@ class Tree:
             np.asarray(content["value"], dtype=np.float64),
         )
         nodes, inner = np.arange(len(tree.column)), tree.column >= 0
+        whole = len(nodes) > 0 and all(values.shape == nodes.shape for values in vars(tree).values())
+        if not whole or (tree.column >= N_COLUMNS).any() or not np.isfinite([tree.threshold, tree.value]).all():
+            raise ValueError("its nodes are not those of a tree")
         for side in (tree.left, tree.right):  # children come later, so that a walk ends
-            if side.shape != nodes.shape or (side[inner] <= nodes[inner]).any() or (side[inner] >= len(nodes)).any():
+            if (side[inner] <= nodes[inner]).any() or (side[inner] >= len(nodes)).any():
                 raise ValueError("its nodes do not form a tree")
         return tree
 

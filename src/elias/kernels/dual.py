@@ -22,6 +22,16 @@ INNER = 30  # Newton steps for one dual variable at most; two or three are usual
 
 
 @njit(cache=True, nogil=True)
+def row_squares(start, stop, indptr, data, out):  # type: ignore[no-untyped-def]
+    """out[row] = |x|^2 of the rows start .. stop."""
+    for row in range(start, stop):
+        total = 0.0
+        for j in range(indptr[row], indptr[row + 1]):
+            total += np.float64(data[j]) * data[j]
+        out[row] = total
+
+
+@njit(cache=True, nogil=True)
 def _shuffle(order, n, state):  # type: ignore[no-untyped-def]
     """Fisher-Yates with xorshift64; returns the generator's new state."""
     for i in range(n - 1, 0, -1):
@@ -97,8 +107,9 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
     n = len(rows)
     bias = 0.0
     start = min(0.001 * cost, 1e-8)
+    rest = np.empty(n)  # cost - alpha, which would round to 0 where alpha is nearly the cost
     for i in range(n):
-        alpha[i], order[i] = start, i
+        alpha[i], rest[i], order[i] = start, cost - start, i
         row, step = rows[i], start * np.float64(signs[i])
         _add(w, indptr[row], indptr[row + 1], indices, data, step)
         bias += step
@@ -114,12 +125,13 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
             square = squares[row] + 1.0
             margin = y * (_margin(w, begin, end, indices, data) + bias)
             # Minimise in z = alpha or cost - alpha, whichever is the smaller at the minimum.
-            flipped = margin + square * (0.5 * cost - alpha[i]) < 0.0
+            flipped = margin + square * 0.5 * (rest[i] - alpha[i]) < 0.0
             sign = -1.0 if flipped else 1.0
-            old = cost - alpha[i] if flipped else alpha[i]
+            old = rest[i] if flipped else alpha[i]
             z = 0.1 * old if old > 0.5 * cost else old
             gradient = square * (z - old) + sign * margin + math.log(z / (cost - z))
             worst = max(worst, abs(gradient))
+            before = newton
             for _ in range(INNER):
                 if abs(gradient) < inner_eps:
                     break
@@ -128,10 +140,9 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
                 z = z * 0.1 if moved <= 0.0 else moved
                 gradient = square * (z - old) + sign * margin + math.log(z / (cost - z))
                 newton += 1
-            if newton:
-                new = cost - z if flipped else z
-                step = (new - alpha[i]) * y
-                alpha[i] = new
+            if newton > before:
+                step = (old - z if flipped else z - old) * y
+                alpha[i], rest[i] = (cost - z, z) if flipped else (z, cost - z)
                 _add(w, begin, end, indices, data, step)
                 bias += step
         if worst < eps:
@@ -160,10 +171,9 @@ def _emit(rows, indptr, indices, w, least, out_words, out_weights):  # type: ign
 
 @njit(cache=True, nogil=True)
 def solve_labels(  # type: ignore[no-untyped-def]
-    first, last, starts, pairs, signs, indptr, indices, data, squares, loss, cost, eps, passes, least
+    first, last, starts, pairs, signs, indptr, indices, data, squares, n_words, loss, cost, eps, passes, least
 ):
     """(words, weights, counts, biases) of the labels first .. last, one after the other."""
-    n_words = indices.max() + 1 if len(indices) else 1
     longest = 0
     for label in range(first, last):
         longest = max(longest, starts[label + 1] - starts[label])

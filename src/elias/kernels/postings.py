@@ -75,7 +75,7 @@ def products(  # type: ignore[no-untyped-def]
     """out[row, column] = w_l . x + b_l of label labels[row, column]; nobody (-1) gets 0. `x` is zero scratch."""
     for row in range(start, stop):
         for j in range(x_indptr[row], x_indptr[row + 1]):
-            x[x_words[j]] = x_values[j]
+            x[x_words[j]] += x_values[j]
         for column in range(labels.shape[1]):
             label = labels[row, column]
             total = np.float32(0.0)

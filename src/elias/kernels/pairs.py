@@ -1,0 +1,39 @@
+"""The training pairs of the ranker, turned from rows to labels without a sparse matrix of all of them in between.
+
+Twin: `tests/test_ranker.py` collects the same pairs in sets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def pairs_by_label(  # type: ignore[no-untyped-def]
+    found, indptr, labels, values, out_indptr, out_labels, out_values, last, places, rows, signs, write
+):
+    """Count (places[l] += 1) or write every pair once: positives, then found labels neither positive nor excluded.
+
+    Writing, places[l] is where the next pair of label l goes. `last` [L] is all -1: the row that met a label last.
+    """
+    for row in range(len(indptr) - 1):
+        for j in range(indptr[row], indptr[row + 1]):
+            label = labels[j]
+            if values[j] > 0 and last[label] != row:
+                last[label] = row
+                if write:
+                    rows[places[label]], signs[places[label]] = row, np.int8(1)
+                places[label] += 1
+        if row >= len(found):
+            continue
+        for j in range(out_indptr[row], out_indptr[row + 1]):
+            if out_values[j] > 0:
+                last[out_labels[j]] = row
+        for j in range(found.shape[1]):
+            label = found[row, j]
+            if label >= 0 and last[label] != row:
+                last[label] = row
+                if write:
+                    rows[places[label]], signs[places[label]] = row, np.int8(-1)
+                places[label] += 1
