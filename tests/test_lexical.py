@@ -36,7 +36,7 @@ def index_of(vectors: sp.csr_matrix, threads: int = 1) -> Lexical:
     """An index of vectors as they are."""
     texts = SparseRows.of(sp.csr_matrix(vectors.shape, dtype=np.float32))
     shares = np.zeros((vectors.shape[0], 2), dtype=np.float32)
-    return Lexical(SparseRows.of(vectors), texts, shares, SparseRows.of(sp.csr_matrix(vectors.T)), threads=threads)
+    return Lexical(texts, shares, SparseRows.of(sp.csr_matrix(vectors.T)), threads=threads)
 
 
 def lists(items: list[list[int]]) -> Ragged:
@@ -122,9 +122,8 @@ def test_vectors_are_the_formulas(seed: int, words: int, weight: float, signed: 
     kinds = np.where(rng.random(30) < 0.2, KIND_LABEL_TEXT, KIND_TEXT).astype(np.uint8)
     built = build_lexical(bow, labels, kinds, words_per_label=words, text_weight=weight)
     v, t, c = dense_build(bow.toarray(), labels.toarray(), kinds, words, weight)
-    np.testing.assert_allclose(built.vectors.to_csr().toarray(), v, atol=1e-5)
+    np.testing.assert_allclose(built.postings.to_csr().toarray().T, v, atol=1e-5)
     np.testing.assert_allclose(built.texts.to_csr().toarray(), t, atol=1e-5)
-    np.testing.assert_array_equal(built.postings.to_csr().toarray(), built.vectors.to_csr().toarray().T)
 
     x, asked = sparse(rng, 6, 10, signed=signed), rng.integers(-1, 9, size=(6, 5)).astype(np.int32)
     both, text, of_rows = built.scores(x, asked)
@@ -140,7 +139,7 @@ def test_labels_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build_lexical(bow, labels, kinds, words_per_label=5, text_weight=1.0)
     monkeypatch.setattr(module, "LABELS_AT_A_TIME", 4)
     blocks = build_lexical(bow, labels, kinds, words_per_label=5, text_weight=1.0)
-    np.testing.assert_array_equal(blocks.vectors.to_csr().toarray(), whole.vectors.to_csr().toarray())
+    np.testing.assert_array_equal(blocks.postings.to_csr().toarray(), whole.postings.to_csr().toarray())
     np.testing.assert_array_equal(blocks.shares, whole.shares)
 
 
@@ -148,10 +147,10 @@ def test_only_the_largest_words_are_kept() -> None:
     bow = sp.csr_matrix(np.array([[3, 2, 1, 0], [0, 0, 0, 5]], dtype=np.float32))
     labels = sp.csr_matrix(np.eye(2, dtype=np.float32))
     built = build_lexical(bow, labels, np.zeros(2, dtype=np.uint8), words_per_label=2, text_weight=2.0)
-    vectors = built.vectors.to_csr().toarray()
+    vectors = built.postings.to_csr().toarray().T
     np.testing.assert_allclose(vectors[0], np.array([3, 2, 0, 0]) / np.sqrt(13), rtol=1e-6)
     np.testing.assert_allclose(vectors[1], [0, 0, 0, 1])
-    assert np.diff(built.vectors.indptr).tolist() == [2, 1]
+    assert (built.postings.to_csr().toarray() != 0).sum(axis=0).tolist() == [2, 1]
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -187,10 +186,10 @@ def test_files_of_another_model_are_refused(saved: tuple[Lexical, Path]) -> None
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("vectors.indptr", lambda a: a[::-1]),
-        ("vectors.indptr", lambda a: a[:-1]),
-        ("vectors.words", lambda a: a + 100),
-        ("vectors.words", lambda a: a - 100),
+        ("texts.indptr", lambda a: a[::-1]),
+        ("texts.indptr", lambda a: a[:-1]),
+        ("texts.words", lambda a: a + 100),
+        ("texts.words", lambda a: a - 100),
         ("texts.weights", lambda a: a[:-1]),
         ("texts.weights", lambda a: a.astype(np.float64)),
         ("texts.biases", lambda a: a[:-1]),
@@ -198,7 +197,7 @@ def test_files_of_another_model_are_refused(saved: tuple[Lexical, Path]) -> None
         ("shares", lambda a: a[:, :1]),
         ("shares", lambda a: a.astype(np.int32)),
         ("shares", None),
-        ("vectors.words", None),
+        ("texts.words", None),
     ],
 )
 def test_damaged_arrays_are_refused(saved: tuple[Lexical, Path], name: str, change: object) -> None:

@@ -63,7 +63,9 @@ def fitted(data: Dataset, **changes: Any) -> Model:
 def test_lists_are_united(seed: int, rows: int) -> None:
     rng = np.random.default_rng(seed)
     first, second = (rng.integers(-1, 8, size=(rows, width)).astype(np.int32) for width in (4, 6))
-    both = united(first, second)
+    value_of = rng.random(8).astype(np.float32)
+    both, values = united(first, second, value_of[first], value_of[second])
+    np.testing.assert_array_equal(values, np.where(both >= 0, value_of[both], 0))
     for row in range(rows):
         there = both[row][both[row] >= 0].tolist()
         assert sorted(there) == sorted({*first[row].tolist(), *second[row].tolist()} - {-1})

@@ -35,44 +35,52 @@ LABELS_AT_A_TIME = 4096
 class Lexical:
     """Finds and scores labels by words. Holds no state of a query; any number of threads may call it."""
 
-    def __init__(
-        self, vectors: SparseRows, texts: SparseRows, shares: np.ndarray, postings: SparseRows, *, threads: int = 1
-    ) -> None:
-        self.vectors, self.texts, self.threads = vectors, texts, threads
+    def __init__(self, texts: SparseRows, shares: np.ndarray, postings: SparseRows, *, threads: int = 1) -> None:
+        self.texts, self.threads = texts, threads
         self.shares = shares  # float32 [L, 2]: v = shares[:, 0] c + shares[:, 1] t
-        self.postings = postings  # the vectors seen from the words: row = word, "words" = labels
+        self.postings = postings  # v of all labels, seen from the words: row = word, "words" = labels
         self._free: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque()
 
     def find(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
         """The k labels with the largest v . x of each row."""
+        return self.search(x, k, np.empty((x.shape[0], 0), dtype=np.int32), excluded)[0]
+
+    def search(
+        self, x: sp.csr_matrix, k: int, asked: np.ndarray, excluded: Ragged | None = None
+    ) -> tuple[Predictions, np.ndarray]:
+        """`find`, and v . x of the labels asked about [rows, m] (-1: nobody), from one look at the postings."""
         from .kernels.postings import find_labels
 
         n_rows = x.shape[0]
         excluded = excluded or Ragged.empty(n_rows)
         labels = np.full((n_rows, k), NOTHING, dtype=np.int32)
         scores = np.zeros((n_rows, k), dtype=np.float32)
+        asked, answers = np.ascontiguousarray(asked, dtype=np.int32), np.zeros(asked.shape, dtype=np.float32)
 
         def rows(start: int, stop: int) -> None:
             scratch = self._take_scratch()
             find_labels(
                 start, stop, x.indptr, x.indices, x.data, self.postings.indptr, self.postings.words,
-                self.postings.weights, excluded.indptr, excluded.labels, *scratch, labels, scores,
+                self.postings.weights, excluded.indptr, excluded.labels, *scratch, labels, scores, asked, answers,
             )  # fmt: skip
             self._free.append(scratch)
 
         kernels.run(rows, n_rows, self.threads)
-        return Predictions(labels=labels, scores=scores)
+        return Predictions(labels=labels, scores=scores), answers
 
     def _take_scratch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         try:
             return self._free.pop()
         except IndexError:
-            n = len(self.vectors)
+            n = len(self.texts)
             return np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
 
-    def scores(self, x: sp.csr_matrix, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(v . x, t . x, c . x) of the labels at each place."""
-        both = self.vectors.products(x, labels, threads=self.threads)
+    def scores(
+        self, x: sp.csr_matrix, labels: np.ndarray, both: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(v . x, t . x, c . x) of the labels at each place; `both` is v . x where it is known."""
+        if both is None:
+            both = self.search(x, 1, labels)[1]
         text = self.texts.products(x, labels, threads=self.threads)
         places = np.maximum(labels, 0)
         of_rows, of_text = self.shares[places, 0], self.shares[places, 1]
@@ -80,7 +88,7 @@ class Lexical:
         return both, text, rows.astype(np.float32)
 
     def save(self, folder: Path) -> None:
-        named = {"vectors": self.vectors, "texts": self.texts, "postings": self.postings}
+        named = {"texts": self.texts, "postings": self.postings}
         arrays = {key: array for prefix, rows in named.items() for key, array in rows.arrays(prefix).items()}
         write_tensors(folder / NAME, {**arrays, "shares": self.shares})
 
@@ -88,12 +96,11 @@ class Lexical:
     def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> Lexical:
         path = folder / NAME
         arrays, _ = read_tensors(path)
-        vectors = SparseRows.from_arrays(arrays, "vectors", path, n_labels, n_words)
         texts = SparseRows.from_arrays(arrays, "texts", path, n_labels, n_words)
         postings = SparseRows.from_arrays(arrays, "postings", path, n_words, n_labels)
         if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2) or arrays["shares"].dtype != np.float32:
             raise ModelError(f"{path}: shares do not fit the other files of this model; restore it from a copy")
-        return cls(vectors, texts, arrays["shares"], postings, threads=threads)
+        return cls(texts, arrays["shares"], postings, threads=threads)
 
 
 def build_lexical(
@@ -109,9 +116,8 @@ def build_lexical(
     norms = _lengths(mixed)
     norms[norms == 0] = 1.0
     shares = np.stack([lengths / norms, np.full_like(norms, text_weight) / norms], axis=1).astype(np.float32)
-    vectors = normalise_rows(mixed)
-    by_word = SparseRows.of(sp.csr_matrix(vectors.T))
-    return Lexical(SparseRows.of(vectors), SparseRows.of(texts), shares, by_word, threads=threads)
+    by_word = SparseRows.of(sp.csr_matrix(normalise_rows(mixed).T))
+    return Lexical(SparseRows.of(texts), shares, by_word, threads=threads)
 
 
 def _members(labels: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:

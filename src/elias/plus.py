@@ -72,13 +72,16 @@ class Plus:
         """The candidates of some rows with all that speaks for them."""
         n_labels = len(self.counts)
         by_network = finder.find_from(look, min(max(k, self.by_network), n_labels), excluded=excluded)
-        by_words = self.lexical.find(bow, min(self.by_words, n_labels), excluded)
-        labels = united(by_network.labels, by_words.labels)
-        return self._evidence(labels, finder.parts_of(look, labels), bow)
+        by_words, both = self.lexical.search(bow, min(self.by_words, n_labels), by_network.labels, excluded)
+        labels, shared = united(by_network.labels, by_words.labels, both, by_words.scores)
+        return self._evidence(labels, finder.parts_of(look, labels), bow, shared)
 
-    def _evidence(self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix) -> Evidence:
+    def _evidence(
+        self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix, both: np.ndarray | None = None
+    ) -> Evidence:
+        """`both` is v . x where it is known."""
         margin = self.ranker.products(bow, labels, threads=self.threads)
-        words = self.lexical.scores(bow, labels)
+        words = self.lexical.scores(bow, labels, both)
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)
         return Evidence(labels, *parts, margin, words, counts)
 
@@ -127,15 +130,22 @@ class Plus:
         )  # fmt: skip
 
 
-def united(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The labels of both lists of each row, each once, -1 after the last."""
-    both = np.sort(np.concatenate([first, second], axis=1), axis=1)
-    again = np.zeros(both.shape, dtype=bool)
-    again[:, 1:] = both[:, 1:] == both[:, :-1]
-    both[again] = NOTHING
-    both = -np.sort(-both, axis=1)
-    width = max(1, int((both >= 0).sum(axis=1).max(initial=0)))
-    return np.ascontiguousarray(both[:, :width])
+def united(
+    first: np.ndarray, second: np.ndarray, first_values: np.ndarray, second_values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(labels of both lists of each row, each once and by falling number, -1 after the last; their values)."""
+    labels = np.concatenate([first, second], axis=1)
+    values = np.concatenate([first_values, second_values], axis=1)
+    order = np.argsort(-labels, axis=1, kind="stable")
+    labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
+    again = np.zeros(labels.shape, dtype=bool)
+    again[:, 1:] = labels[:, 1:] == labels[:, :-1]
+    labels[again] = NOTHING
+    order = np.argsort(-labels, axis=1, kind="stable")
+    width = max(1, int((labels >= 0).sum(axis=1).max(initial=0)))
+    order = order[:, :width]
+    labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
+    return np.ascontiguousarray(labels), np.where(labels >= 0, values, 0).astype(np.float32)
 
 
 def padded(lists: Ragged) -> np.ndarray:

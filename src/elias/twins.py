@@ -29,13 +29,14 @@ def near_twins(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> lis
     found = np.full((len(rows), MOST_TWINS + 2), NOTHING, dtype=np.int32)  # itself, and one more than may be
     scores = np.zeros(found.shape, dtype=np.float32)
     nothing = Ragged.empty(len(rows))
+    nobody = np.empty((len(rows), 0), dtype=np.int32), np.empty((len(rows), 0), dtype=np.float32)
     n = unit.shape[0]
 
     def search(start: int, stop: int) -> None:
         scratch = np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
         find_labels(
             start, stop, asked.indptr, asked.indices, asked.data, by_word.indptr, by_word.indices, by_word.data,
-            nothing.indptr, nothing.labels, *scratch, found, scores,
+            nothing.indptr, nothing.labels, *scratch, found, scores, *nobody,
         )  # fmt: skip
 
     kernels.run(search, len(rows), threads)

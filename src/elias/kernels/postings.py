@@ -15,12 +15,12 @@ from numba import njit
 @njit(cache=True, nogil=True)
 def find_labels(  # type: ignore[no-untyped-def]
     start, stop, x_indptr, x_words, x_values, indptr, labels, weights, out_of, left_out, sums, seen, touched,
-    found_labels, found_scores,
+    found_labels, found_scores, asked, answers,
 ):  # fmt: skip
     """The best labels of rows start .. stop with a score above 0; ties to the lower label.
 
     The labels left_out[out_of[row] : out_of[row + 1]] are not among them. `sums` and `seen` are all zero, `touched`
-    is as long as they are.
+    is as long as they are. `answers` gets the scores of the labels asked about, 0 for nobody (-1).
     """
     for row in range(start, stop):
         count = 0
@@ -33,6 +33,9 @@ def find_labels(  # type: ignore[no-untyped-def]
                     touched[count] = label
                     count += 1
                 sums[label] += value * weights[place]
+        for column in range(asked.shape[1]):
+            if asked[row, column] >= 0:
+                answers[row, column] = sums[asked[row, column]]
         for j in range(out_of[row], out_of[row + 1]):
             sums[left_out[j]] = np.float32(0.0)
         _keep_best(touched[:count], sums, found_labels[row], found_scores[row])
