@@ -98,7 +98,7 @@ def test_the_score_is_that_of_its_parts(plus_model: Model, texts: list[str]) -> 
     assert set(found.parts) == {"cluster", "cluster_score", "edge_score", "classifier", "ranker", "words"}
     bow, there = plus_model.vectorizer.transform(texts).toarray(), found.labels >= 0
     margins = bow @ plus.ranker.to_csr().toarray().T + plus.ranker.biases
-    by_words = bow @ plus.lexical.vectors.to_csr().toarray().T
+    by_words = bow @ plus.lexical.postings.to_csr().toarray()
     expected = quality(np.take_along_axis(margins, np.maximum(found.labels, 0), axis=1), plus.fusion.loss)
     np.testing.assert_allclose(found.parts["ranker"][there], expected[there], atol=1e-4)
     words = np.take_along_axis(by_words, np.maximum(found.labels, 0), axis=1)

@@ -22,6 +22,7 @@ SAMPLE = 5_000  # texts
 HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
 # Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
 PER_EDGE, PER_PRODUCT, PER_UPDATE = 3e-9, 1.8e-10, 1e-9
+PER_SEARCH, PER_PAIR_WORD = 6e-4, 2e-7  # by words for a row; one word of one pair of the ranker, all passes
 PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53,023, d = 512, batch 256 took 0.65 s
 
 
@@ -75,6 +76,11 @@ def estimate(
         "python, torch, numba": BASE,
     }
     seconds = 0.0
+    if settings.ranker.enabled and n_words:
+        vectors = min(n_labels * settings.lexical.words_per_label, (size.pairs + label_texts) * words_per_text)
+        memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
+        passes = 2 if settings.ranker.refit else 1
+        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * words_per_text)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + stage.label_text_share * label_texts
         seconds += _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)

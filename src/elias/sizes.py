@@ -41,7 +41,7 @@ def describe(settings: Settings, data: Dataset) -> str:
         + (f", {size.label_texts:,} label texts" if size.label_texts and s.features.label_texts else ""),
         f"  encoder {s.encoder.kind}{_dimension(settings, data)}; {_index(settings)}",
         f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
-        f"validation: {validation}; seed {s.run.seed}, {s.run.device}, {s.run.threads} threads",
+        f"validation: {validation}{_calibration(settings)}; seed {s.run.seed}, {s.run.device}, {s.run.threads} threads",
     ]
     return "\n".join(lines)
 
@@ -54,6 +54,13 @@ def _index(s: Settings) -> str:
         f"alpha={s.index.alpha:g}, beta={s.index.beta:g}; "
         f"beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}"
     )
+
+
+def _calibration(settings: Settings) -> str:
+    """What the final score is learned from, where there is one."""
+    if not settings.ranker.enabled or not settings.split.calibration_rows:
+        return ""
+    return f"; final score: {settings.split.calibration_rows} rows"
 
 
 def _dimension(settings: Settings, data: Dataset) -> str:
