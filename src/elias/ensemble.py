@@ -26,6 +26,7 @@ from .model import Network
 from .persistence import read_object, write_json, written_beside
 from .predictions import NOTHING, NUMBERS, Predictions
 from .predictor import Model, load_model
+from .rare import rarely
 
 NAME = "ensemble.json"
 FORMAT_VERSION = 1
@@ -101,6 +102,7 @@ class Ensemble:
         allow: Sequence[str] | None = None,
         block: Sequence[str] | None = None,
         threshold: float | None = None,
+        rare: float = 0.0,
         explain: bool = False,
     ) -> Predictions:
         """The k best labels of each input; everything as in `Model.predict`."""
@@ -112,6 +114,9 @@ class Ensemble:
             inputs = [inputs]
         elif isinstance(inputs, Iterator):
             inputs = list(inputs)  # every member reads them
+        if rare:
+            return rarely(self, inputs, k, rare, ids=ids, candidates=candidates, allow=allow, block=block,
+                          threshold=threshold, explain=explain)  # fmt: skip
         depth = max([k, DEPTH, len(allow or ()), *map(len, candidates or ())])
         options: dict[str, Any] = {"ids": ids, "candidates": candidates, "allow": allow, "block": block}
         found = [member.predict(inputs, depth, **options, explain=explain) for member in self.members]

@@ -40,6 +40,7 @@ from .persistence import read_object, write_json, written_beside
 from .plus import NAME as PLUS
 from .plus import Plus
 from .predictions import Predictions, stack
+from .rare import rarely
 from .search import Ragged
 from .search_files import read_search, write_search
 from .version import __version__
@@ -120,6 +121,7 @@ class Model:
         allow: Sequence[str] | None = None,
         block: Sequence[str] | None = None,
         threshold: float | None = None,
+        rare: float = 0.0,
         explain: bool = False,
     ) -> Predictions:
         """The k best labels of each input.
@@ -127,11 +129,14 @@ class Model:
         `candidates`: for each input, the only labels to score, each over all clusters. `allow`: the same list
         for every input; with both, labels of both. `block`: labels never to suggest. `ids`: the inputs' own ids,
         echoed; where the dataset said exclude_own_id, an input is never given its own id. `threshold`: only labels
-        that are right with at least this probability.
+        that are right with at least this probability. `rare`: 0 to 1, rare labels first (`rare.py`).
         """
         self.check_threshold(threshold)
         if isinstance(inputs, str):
             inputs = [inputs]
+        if rare:
+            return rarely(self, inputs, k, rare, ids=ids, candidates=candidates, allow=allow, block=block,
+                          threshold=threshold, explain=explain)  # fmt: skip
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
         given = self.given(inputs)

@@ -8,8 +8,9 @@ changes: a score stays the score, or the probability, of its label.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +25,9 @@ class Counted(Protocol):
     """A model that knows how often its labels occur."""
 
     @property
+    def predict(self) -> Callable[..., Predictions]: ...
+
+    @property
     def label_counts(self) -> np.ndarray: ...
     @property
     def n_train(self) -> int: ...
@@ -34,6 +38,12 @@ class Counted(Protocol):
 def check_strength(strength: float) -> None:
     if not 0.0 <= strength <= 1.0:
         raise InputError(f"rare={strength}: give a number from 0 (as predicted) to 1 (rare labels first)")
+
+
+def rarely(model: Counted, inputs: Any, k: int, strength: float, **options: Any) -> Predictions:
+    """`model.predict` with rare labels first."""
+    check_strength(strength)
+    return rare_first(model.predict(inputs, max(k, DEPTH), **options), model, strength, k)
 
 
 def rare_first(found: Predictions, model: Counted, strength: float, k: int) -> Predictions:

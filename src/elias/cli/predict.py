@@ -45,6 +45,7 @@ def add(commands: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write here, not to standard output (.gz: compressed)")
     parser.add_argument("--format", choices=("table", "jsonl", "tsv"), help="default: table for texts, jsonl for files")
     parser.add_argument("--threshold", type=float, metavar="P", help="only labels right with at least this probability")
+    parser.add_argument("--rare", type=float, default=0.0, metavar="S", help="rare labels first: 0 (not) to 1")
     parser.add_argument("--explain", action="store_true", help="show how the score of each label arises")
     parser.add_argument("--allow", metavar="FILE", help="score only these labels (one id a line)")
     parser.add_argument("--block", metavar="FILE", help="never suggest these labels (one id a line)")
@@ -151,7 +152,7 @@ def _predict(
     if some and not all(item is not None for item in candidates):
         raise InputError('field "candidates" must be on every row or on none')
     found = model.predict(
-        texts, args.k, explain=args.explain, threshold=args.threshold, allow=allow, block=block,
+        texts, args.k, explain=args.explain, threshold=args.threshold, rare=args.rare, allow=allow, block=block,
         ids=[str(i) if i is not None else "" for i in ids], candidates=candidates if some else None,
     )  # fmt: skip
     for row_id, text, records in zip(ids, texts, found.records(model.labels.texts), strict=True):
