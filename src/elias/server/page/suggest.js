@@ -12,8 +12,8 @@ const MEANS = {
 };
 const kept = { text: "", k: "10", label: null };
 
-// The parts of a score that this model has: every number it explains with, but for the number of the cluster.
-const partsOf = () => facts().parts.filter((part) => part !== "cluster");
+// The parts of a score that this model has: every number it explains with, but for the numbers of cluster and member.
+const partsOf = () => facts().parts.filter((part) => part !== "cluster" && part !== "member");
 const nameOf = (part) => NAMES[part] ?? part.replaceAll("_", " ");
 const kindOf = (part) => NAMES[part] ?? (part.startsWith("ranker") ? "ranker" : "other");
 
