@@ -39,7 +39,7 @@ def test_a_form_that_was_filled_in_has_no_twins() -> None:
 
 
 def test_twins_are_held_out_together() -> None:
-    """Families of three: whoever is held out takes the others along, and the numbers stay what they were asked to be."""
+    """Families of three: whoever is held out takes the others along, and the numbers stay as asked."""
     texts = [f"text number {number}" for number in range(120)]
     data = Dataset.from_lists(texts, [["a"]] * 120)
     family = np.arange(120) // 3
