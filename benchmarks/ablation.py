@@ -90,7 +90,10 @@ def rows(
     if members > 1:
         yield f"+ {members} members", evaluate_model(whole, data), seconds(work / "ensemble.run")
     if yardstick:
-        exact = {**changes, **alone, "model.kind": "one-versus-all", "stage1.epochs": str(epochs)}
+        kept = {
+            key: value for key, value in changes.items() if key.split(".")[0] not in ("clustering", "index", "stage2")
+        }
+        exact = {**kept, **alone, "model.kind": "one-versus-all", "stage1.epochs": str(epochs)}
         model = fitted(data, work / "one-versus-all", exact)
         yield "one-versus-all", evaluate_model(model, data), seconds(work / "one-versus-all.run")
 

@@ -17,7 +17,7 @@ from elias import load, load_dataset
 from elias.evaluation import evaluate_model
 from elias.metrics import PerRow, evaluate
 from elias.sizes import training_counts
-from processes import environment
+from processes import PLUS, environment
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 SIZE = ["--labels", "2048", "--clusters", "64", "--kappa", "200", "--dim", "32", "--shortlist", "300"]
@@ -157,3 +157,12 @@ def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
         assert rows[name]["requests/s"] > 0
         assert rows[name]["errors"] == 0
     assert rows["one text"]["share"] > 0
+
+
+@pytest.mark.slow
+def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
+    settings = [word for name, value in PLUS.items() for word in ("--set", f"{name}={value}")]
+    rows = rows_of("ablation.py", str(tiny_dataset), "--members", "2", "--work", str(tmp_path), *settings)
+    names = ["stage 1", "control", "+ stage 2", "+ ranker", "+ tree", "+ final score", "+ 2 members", "one-versus-all"]
+    assert [row["row"] for row in rows] == names
+    assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in rows)
