@@ -109,7 +109,7 @@ def predicts(texts: list[str], size: int) -> list[dict[str, Any]]:
 
 def in_process(model: Path, texts: list[str], seconds: float) -> float:
     """Texts a second of one call after the other inside this process."""
-    from elias.predictor import load as load_model
+    from elias.ensemble import load as load_model
 
     opened = load_model(model)
     opened.predict(texts[:256], 5)

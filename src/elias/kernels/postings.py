@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+BINS = 512
+
 
 @njit(cache=True, nogil=True)
 def find_labels(  # type: ignore[no-untyped-def]
@@ -23,32 +25,95 @@ def find_labels(  # type: ignore[no-untyped-def]
     is as long as they are. `answers` gets the scores of the labels asked about, 0 for nobody (-1).
     """
     for row in range(start, stop):
-        count = 0
-        for j in range(x_indptr[row], x_indptr[row + 1]):
-            word, value = x_words[j], x_values[j]
-            for place in range(indptr[word], indptr[word + 1]):
-                label = labels[place]
-                if not seen[label]:
-                    seen[label] = True
-                    touched[count] = label
-                    count += 1
-                sums[label] += value * weights[place]
+        words, values = x_words[x_indptr[row] : x_indptr[row + 1]], x_values[x_indptr[row] : x_indptr[row + 1]]
+        length = 0
+        for word in words:
+            length += indptr[word + 1] - indptr[word]
+        few = length < len(sums) // 4  # otherwise to look through all labels is quicker than to note each one
+        if few:
+            count = _add_and_note(words, values, indptr, labels, weights, sums, seen, touched)
+        else:
+            _add(words, values, indptr, labels, weights, sums)
         for column in range(asked.shape[1]):
             if asked[row, column] >= 0:
                 answers[row, column] = sums[asked[row, column]]
         for j in range(out_of[row], out_of[row + 1]):
             sums[left_out[j]] = np.float32(0.0)
+        if not few:
+            count = _positive(sums, touched)
         _keep_best(touched[:count], sums, found_labels[row], found_scores[row])
-        for j in range(count):
-            sums[touched[j]], seen[touched[j]] = np.float32(0.0), False
-        for j in range(out_of[row], out_of[row + 1]):
-            sums[left_out[j]] = np.float32(0.0)
+        if few:
+            for j in range(count):
+                sums[touched[j]], seen[touched[j]] = np.float32(0.0), False
+        else:
+            sums[:] = np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def _add_and_note(words, values, indptr, labels, weights, sums, seen, touched):  # type: ignore[no-untyped-def]
+    """Sums of the labels that the words name, and these labels; returns how many."""
+    count = 0
+    for j in range(len(words)):
+        for place in range(indptr[words[j]], indptr[words[j] + 1]):
+            label = labels[place]
+            if not seen[label]:
+                seen[label] = True
+                touched[count] = label
+                count += 1
+            sums[label] += values[j] * weights[place]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _add(words, values, indptr, labels, weights, sums):  # type: ignore[no-untyped-def]
+    """The sums alone."""
+    for j in range(len(words)):
+        value = values[j]
+        for place in range(indptr[words[j]], indptr[words[j] + 1]):
+            sums[labels[place]] += value * weights[place]
+
+
+@njit(cache=True, nogil=True)
+def _positive(sums, touched):  # type: ignore[no-untyped-def]
+    """The labels with a sum above 0; returns how many."""
+    count = 0
+    for label in range(len(sums)):
+        if sums[label] > 0.0:
+            touched[count] = label
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _above_bar(touched, sums, room):  # type: ignore[no-untyped-def]
+    """The touched labels without most of those that cannot be among the best: a histogram says where these begin."""
+    most = np.float32(0.0)
+    for label in touched:
+        most = max(most, sums[label])
+    if most <= 0.0:
+        return touched[:0]
+    counts, scale = np.zeros(BINS + 1, dtype=np.int64), np.float32(BINS) / most
+    for label in touched:
+        if sums[label] > 0.0:
+            counts[min(BINS, int(sums[label] * scale))] += 1
+    bar, above = BINS, counts[BINS]
+    while bar > 0 and above < room:
+        bar -= 1
+        above += counts[bar]
+    kept, count = np.empty(above, dtype=touched.dtype), 0
+    for label in touched:
+        if sums[label] > 0.0 and min(BINS, int(sums[label] * scale)) >= bar:
+            kept[count] = label
+            count += 1
+    return kept[:count]
 
 
 @njit(cache=True, nogil=True)
 def _keep_best(touched, sums, labels, scores):  # type: ignore[no-untyped-def]
     """The touched labels with the largest sums above 0, by falling sum, then rising label."""
     room = len(labels)
+    if len(touched) > 4 * room:
+        touched = _above_bar(touched, sums, room)
     values = np.empty(len(touched), dtype=np.float32)
     for j in range(len(touched)):
         values[j] = sums[touched[j]]
