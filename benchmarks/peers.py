@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
 
 def named_model(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
-    if not folder or not (Path(folder) / "config.json").is_file():
+    if not folder or not any((Path(folder) / file).is_file() for file in ("config.json", "ensemble.json")):
         raise argparse.ArgumentTypeError(f"{text}: write NAME=FOLDER with the folder of a trained model")
     return name, Path(folder)
 
