@@ -47,6 +47,7 @@ from .version import __version__
 
 FORMAT_VERSION = 3
 MOST_CANDIDATES = 1 << 22  # scored at a time
+PARTS = 16  # numbers that ELIAS++ holds of each
 
 
 @dataclass(kw_only=True, repr=False)
@@ -150,7 +151,8 @@ class Model:
             wanted, batch = None, BATCH
         else:
             wanted = self._wanted(candidates, allow, n)
-            batch = min(BATCH, max(1, MOST_CANDIDATES // max(1, max(map(len, wanted), default=1))))
+            most = MOST_CANDIDATES if self.plus is None else MOST_CANDIDATES // PARTS
+            batch = min(BATCH, max(1, most // max(1, max(map(len, wanted), default=1))))
         pieces = []
         for start in range(0, n, batch):
             rows = np.arange(start, min(start + batch, n))
