@@ -1,7 +1,9 @@
 """`fit`: a dataset in, a model or an ensemble out, in a run folder that a killed run goes on in.
 
-model.run/             the run of a model
-ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is made once
+    model.run/             the run of a model
+    ensemble.run/          member-0/, member-1/ ...: the runs of its members
+
+What members have in common is made once, by the first.
 """
 
 from __future__ import annotations

@@ -175,12 +175,15 @@ def _as_table(row_id: Any, text: str, records: list[dict[str, Any]]) -> str:
     for r in records:
         line = f"  {r['score']:.4f}  {str(r['label']).ljust(width)}  {_flat(r.get('text', ''))}"
         if "cluster" in r:
-            line += (
-                f"\n          = cluster {r['cluster']} {r['cluster_score']:.4f} x edge {r['edge_score']:.4f} "
+            network = (
+                f"cluster {r['cluster']} {r['cluster_score']:.4f} x edge {r['edge_score']:.4f} "
                 f"x classifier {r['classifier']:.4f}"
             )
-        if "ranker" in r:
-            line += f"; ranker {r['ranker']:.4f}, words {r['words']:.4f}"
+            # With ELIAS++ the product is one part of the score among others; without, it is the score.
+            if "ranker" in r:
+                line += f"\n          from {network}; ranker {r['ranker']:.4f}; words {r['words']:.4f}"
+            else:
+                line += f"\n          = {network}"
         lines.append(line.rstrip())
     return "\n".join(lines if records else [*lines, "  (nothing found)"]) + "\n"
 
