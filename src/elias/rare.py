@@ -2,7 +2,7 @@
 
     order by score_l * (1 / propensity_l)^strength      strength 0: as predicted; 1: each hit counts as PSP counts it
 
-Labels that annotators rarely find weigh more, so PSP rises and P falls. Only the order
+Labels that annotators rarely find weigh more, so PSP rises and, in the end, P falls (docs/results.md). Only the order
 changes: a score stays the score, or the probability, of its label.
 """
 
