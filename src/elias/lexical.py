@@ -14,7 +14,9 @@ In: tf-idf rows with labels. Out: an inverted index, and v and t of each label.
 from __future__ import annotations
 
 from collections import deque
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,10 +28,14 @@ from .features import normalise_rows
 from .paths import Ragged
 from .persistence import read_tensors, write_tensors
 from .predictions import NOTHING, Predictions
-from .sparse_rows import SparseRows
+from .sparse_rows import SparseRows, csr_arrays
+
+if TYPE_CHECKING:
+    from .kernels.postings import Postings, Sums
 
 NAME = "lexical.safetensors"
 LABELS_AT_A_TIME = 4096
+COLUMN_SHARE = 8  # a word that more than 1 / 8 of the labels have is stored as a column in memory
 
 
 class Lexical:
@@ -39,7 +45,12 @@ class Lexical:
         self.texts, self.threads = texts, threads
         self.shares = shares  # float32 [L, 2]: v = shares[:, 0] c + shares[:, 1] t
         self.postings = postings  # v of all labels, seen from the words: row = word, "words" = labels
-        self._free: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque()
+        self._free: deque[Sums] = deque()  # of calls that have ended
+
+    @cached_property
+    def table(self) -> Postings:
+        """The postings as the search reads them; columns are made when it is first asked."""
+        return postings_with_columns(self.postings, len(self.texts), COLUMN_SHARE, threads=self.threads)
 
     def find(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
         """The k labels with the largest v . x of each row."""
@@ -58,22 +69,26 @@ class Lexical:
         asked, answers = np.ascontiguousarray(asked, dtype=np.int32), np.zeros(asked.shape, dtype=np.float32)
 
         def rows(start: int, stop: int) -> None:
-            scratch = self._take_scratch()
+            scratch = self.take_scratch()
             find_labels(
-                start, stop, x.indptr, x.indices, x.data, self.postings.indptr, self.postings.words,
-                self.postings.weights, excluded.indptr, excluded.labels, *scratch, labels, scores, asked, answers,
+                start, stop, *csr_arrays(x), table, excluded.indptr, excluded.labels, scratch, labels, scores, asked,
+                answers,
             )  # fmt: skip
-            self._free.append(scratch)
+            self.give_back(scratch)
 
+        table = self.table
         kernels.run(rows, n_rows, self.threads)
         return Predictions(labels=labels, scores=scores), answers
 
-    def _take_scratch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def take_scratch(self) -> Sums:
+        """Memory of the size of all labels, of an earlier call where there is one."""
         try:
             return self._free.pop()
         except IndexError:
-            n = len(self.texts)
-            return np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
+            return no_sums(len(self.texts))
+
+    def give_back(self, scratch: Sums) -> None:
+        self._free.append(scratch)
 
     def scores(
         self, x: sp.csr_matrix, labels: np.ndarray, both: np.ndarray | None = None
@@ -101,6 +116,26 @@ class Lexical:
         if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2) or arrays["shares"].dtype != np.float32:
             raise ModelError(f"{path}: shares do not fit the other files of this model; restore it from a copy")
         return cls(texts, arrays["shares"], postings, threads=threads)
+
+
+def no_sums(n_labels: int) -> Sums:
+    from .kernels.postings import Sums
+
+    zeros, nobody = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.bool_)
+    return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
+
+
+def postings_with_columns(rows: SparseRows, n_labels: int, share: int, *, threads: int = 1) -> Postings:
+    """Rows are words; one that more than 1 / share of the labels have gets a column (share 0: none)."""
+    from .kernels.postings import Postings, fill_columns
+
+    chosen = np.flatnonzero(np.diff(rows.indptr) * share > n_labels)
+    column_of = np.full(len(rows), -1, dtype=np.int32)
+    column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
+    codes, steps = np.zeros((len(chosen), n_labels), dtype=np.int16), np.zeros(len(chosen), dtype=np.float32)
+    table = Postings(rows.indptr, rows.words, rows.weights, column_of, codes, steps)
+    kernels.run(fill_columns, len(chosen), threads, chosen, table)
+    return table
 
 
 def build_lexical(

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from . import kernels
 from .errors import ModelError
+
+if TYPE_CHECKING:
+    from .kernels.postings import Rows
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,17 @@ class SparseRows:
 
         def rows(start: int, stop: int) -> None:
             scratch = np.zeros(self.n_words, dtype=np.float32)
-            products(
-                start, stop, labels, x.indptr, x.indices, x.data, self.indptr, self.words, self.weights, self.biases,
-                scratch, out,
-            )  # fmt: skip
+            products(start, stop, labels, *csr_arrays(x), self.table, scratch, out)
 
         kernels.run(rows, len(labels), threads)
         return out
+
+    @property
+    def table(self) -> Rows:
+        """As the kernels read it."""
+        from .kernels.postings import Rows
+
+        return Rows(self.indptr, self.words, self.weights, self.biases)
 
     def to_csr(self) -> sp.csr_matrix:
         return sp.csr_matrix((self.weights, self.words, self.indptr), shape=(len(self), self.n_words))
@@ -84,3 +92,12 @@ class SparseRows:
         if not whole:
             raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
         return cls(indptr, words, weights, biases, n_words)
+
+
+def csr_arrays(x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(indptr, words, values) of the types that kernels are compiled for, whatever the types of the matrix."""
+    return (
+        x.indptr.astype(np.int64, copy=False),
+        x.indices.astype(np.int32, copy=False),
+        x.data.astype(np.float32, copy=False),
+    )

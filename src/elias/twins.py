@@ -12,8 +12,10 @@ import scipy.sparse as sp
 
 from . import kernels
 from .features import normalise_rows
+from .lexical import COLUMN_SHARE, no_sums, postings_with_columns
 from .paths import Ragged
 from .predictions import NOTHING
+from .sparse_rows import SparseRows, csr_arrays
 
 LEAST_COSINE = 0.5
 MOST_TWINS = 50  # of a text with more, which is rather a form that was filled in, none are named
@@ -30,13 +32,12 @@ def near_twins(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> lis
     scores = np.zeros(found.shape, dtype=np.float32)
     nothing = Ragged.empty(len(rows))
     nobody = np.empty((len(rows), 0), dtype=np.int32), np.empty((len(rows), 0), dtype=np.float32)
-    n = unit.shape[0]
+    table = postings_with_columns(SparseRows.of(by_word), unit.shape[0], COLUMN_SHARE, threads=threads)
 
     def search(start: int, stop: int) -> None:
-        scratch = np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
         find_labels(
-            start, stop, asked.indptr, asked.indices, asked.data, by_word.indptr, by_word.indices, by_word.data,
-            nothing.indptr, nothing.labels, *scratch, found, scores, *nobody,
+            start, stop, *csr_arrays(asked), table, nothing.indptr, nothing.labels, no_sums(unit.shape[0]), found,
+            scores, *nobody,
         )  # fmt: skip
 
     kernels.run(search, len(rows), threads)

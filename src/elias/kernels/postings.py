@@ -2,155 +2,248 @@
 
     score_l = sum over the words of x of x_word * v_{l,word}
 
-Sums live in scratch as long as the number of labels, which is zero before and after each row, so a row costs time in
-proportion to the postings it reads. Twin: `tests/test_lexical.py` multiplies the dense matrices.
+A word of few labels is a list of (label, weight); a word of many is a column, one 16-bit number for each label, which
+the processor adds eight at a time: most of what a text adds up comes from words that many labels have. A number of a
+column is weight = step * code, the step a power of two, so a weight is off by at most 1 / 32,768 of the word's largest.
+
+Sums live in scratch as long as the number of labels, which is zero before and after each row. A text without a word
+that has a column costs time in proportion to the postings it reads, not to the number of labels.
+Twin: `tests/test_lexical.py` multiplies the dense matrices.
 """
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-BINS = 512
+from .paths import LOW32, key_of, select_largest
+from .steps import FAST
+
+BLOCK = 2048  # labels whose sums stay in the nearest cache while the columns are added
+MOST_CODE = 32767
+ALL = -1  # every label may have a sum
+
+
+class Postings(NamedTuple):
+    """Word w names labels[indptr[w] : indptr[w + 1]], or is column column_of[w]."""
+
+    indptr: np.ndarray  # int64 [W + 1]
+    labels: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    column_of: np.ndarray  # int32 [W], -1 where the word has none
+    codes: np.ndarray  # int16 [columns, L]
+    steps: np.ndarray  # float32 [columns]
+
+
+class Sums(NamedTuple):
+    """What one thread writes while it works."""
+
+    sums: np.ndarray  # float32 [L], zero between rows
+    seen: np.ndarray  # bool [L], False between rows
+    touched: np.ndarray  # int32 [L], any content
+
+
+@njit(cache=True, nogil=True)
+def fill_columns(start, stop, words, postings):  # type: ignore[no-untyped-def]
+    """Codes and steps of the columns start..stop, which belong to these words; codes are zero before."""
+    for column in range(start, stop):
+        first, last = postings.indptr[words[column]], postings.indptr[words[column] + 1]
+        largest = 0.0
+        for place in range(first, last):
+            largest = max(largest, abs(np.float64(postings.weights[place])))
+        if largest == 0.0:
+            continue
+        step = 2.0 ** math.ceil(math.log2(largest / MOST_CODE))
+        postings.steps[column] = step
+        for place in range(first, last):
+            code = np.rint(postings.weights[place] / step)
+            if code == 0.0 and postings.weights[place] != 0.0:
+                code = math.copysign(1.0, postings.weights[place])  # a label that has the word keeps a trace of it
+            postings.codes[column, postings.labels[place]] = np.int16(code)
 
 
 @njit(cache=True, nogil=True)
 def find_labels(  # type: ignore[no-untyped-def]
-    start, stop, x_indptr, x_words, x_values, indptr, labels, weights, out_of, left_out, sums, seen, touched,
-    found_labels, found_scores, asked, answers,
+    start, stop, x_indptr, x_words, x_values, postings, out_of, left_out, scratch, found_labels, found_scores,
+    asked, answers,
 ):  # fmt: skip
     """The best labels of rows start .. stop with a score above 0; ties to the lower label.
 
-    The labels left_out[out_of[row] : out_of[row + 1]] are not among them. `sums` and `seen` are all zero, `touched`
-    is as long as they are. `answers` gets the scores of the labels asked about, 0 for nobody (-1).
+    The labels left_out[out_of[row] : out_of[row + 1]] are not among them. `answers` gets the scores of the labels
+    asked about, 0 for nobody (-1).
     """
     for row in range(start, stop):
         words, values = x_words[x_indptr[row] : x_indptr[row + 1]], x_values[x_indptr[row] : x_indptr[row + 1]]
-        length = 0
-        for word in words:
-            length += indptr[word + 1] - indptr[word]
-        few = length < len(sums) // 4  # otherwise to look through all labels is quicker than to note each one
-        if few:
-            count = _add_and_note(words, values, indptr, labels, weights, sums, seen, touched)
-        else:
-            _add(words, values, indptr, labels, weights, sums)
+        count = add_up(words, values, postings, scratch)
         for column in range(asked.shape[1]):
             if asked[row, column] >= 0:
-                answers[row, column] = sums[asked[row, column]]
+                answers[row, column] = scratch.sums[asked[row, column]]
         for j in range(out_of[row], out_of[row + 1]):
-            sums[left_out[j]] = np.float32(0.0)
-        if not few:
-            count = _positive(sums, touched)
-        _keep_best(touched[:count], sums, found_labels[row], found_scores[row])
-        if few:
-            for j in range(count):
-                sums[touched[j]], seen[touched[j]] = np.float32(0.0), False
-        else:
-            sums[:] = np.float32(0.0)
+            scratch.sums[left_out[j]] = np.float32(0.0)
+        best_labels(count, scratch, found_labels[row], found_scores[row])
+        clear(count, scratch)
 
 
 @njit(cache=True, nogil=True)
-def _add_and_note(words, values, indptr, labels, weights, sums, seen, touched):  # type: ignore[no-untyped-def]
-    """Sums of the labels that the words name, and these labels; returns how many."""
+def add_up(words, values, postings, scratch):  # type: ignore[no-untyped-def]
+    """The sums of one text. Returns how many labels it touched, noted in `touched`, or ALL: too many to note."""
+    length, n_columns = 0, 0
+    for word in words:
+        if postings.column_of[word] >= 0:
+            n_columns += 1
+        else:
+            length += postings.indptr[word + 1] - postings.indptr[word]
+    if n_columns == 0 and length < len(scratch.sums) // 4:
+        return _add_and_note(words, values, postings, scratch)
+    columns, factors = np.empty(n_columns, dtype=np.int64), np.empty(n_columns, dtype=np.float32)
+    at = 0
+    for j in range(len(words)):
+        column = postings.column_of[words[j]]
+        if column >= 0:
+            columns[at], factors[at] = column, values[j] * postings.steps[column]
+            at += 1
+        else:
+            for place in range(postings.indptr[words[j]], postings.indptr[words[j] + 1]):
+                scratch.sums[postings.labels[place]] += values[j] * postings.weights[place]
+    _add_columns(columns, factors, postings.codes, scratch.sums)
+    return ALL
+
+
+@njit(cache=True, nogil=True)
+def _add_and_note(words, values, postings, scratch):  # type: ignore[no-untyped-def]
+    """The sums of the labels that the words name, and these labels; returns how many."""
+    sums, seen, touched = scratch.sums, scratch.seen, scratch.touched
     count = 0
     for j in range(len(words)):
-        for place in range(indptr[words[j]], indptr[words[j] + 1]):
-            label = labels[place]
+        for place in range(postings.indptr[words[j]], postings.indptr[words[j] + 1]):
+            label = postings.labels[place]
             if not seen[label]:
                 seen[label] = True
                 touched[count] = label
                 count += 1
-            sums[label] += values[j] * weights[place]
+            sums[label] += values[j] * postings.weights[place]
     return count
 
 
 @njit(cache=True, nogil=True)
-def _add(words, values, indptr, labels, weights, sums):  # type: ignore[no-untyped-def]
-    """The sums alone."""
-    for j in range(len(words)):
-        value = values[j]
-        for place in range(indptr[words[j]], indptr[words[j] + 1]):
-            sums[labels[place]] += value * weights[place]
+def _add_columns(columns, factors, codes, sums):  # type: ignore[no-untyped-def]
+    for start in range(0, len(sums), BLOCK):
+        stop = min(start + BLOCK, len(sums))
+        block, j = sums[start:stop], 0
+        while j + 4 <= len(columns):
+            a, b, c, d = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+            _add_four(
+                block, codes[a, start:stop], codes[b, start:stop], codes[c, start:stop], codes[d, start:stop],
+                factors[j], factors[j + 1], factors[j + 2], factors[j + 3],
+            )  # fmt: skip
+            j += 4
+        while j < len(columns):
+            _add_one(block, codes[columns[j], start:stop], factors[j])
+            j += 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _add_four(sums, a, b, c, d, by_a, by_b, by_c, by_d):  # type: ignore[no-untyped-def]
+    """Four at a time, so that sums are read and written once for all of them."""
+    for i in range(len(sums)):
+        more = by_a * np.float32(a[i]) + by_b * np.float32(b[i]) + by_c * np.float32(c[i]) + by_d * np.float32(d[i])
+        sums[i] += more
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _add_one(sums, codes, factor):  # type: ignore[no-untyped-def]
+    for i in range(len(sums)):
+        sums[i] += factor * np.float32(codes[i])
 
 
 @njit(cache=True, nogil=True)
-def _positive(sums, touched):  # type: ignore[no-untyped-def]
-    """The labels with a sum above 0; returns how many."""
-    count = 0
-    for label in range(len(sums)):
-        if sums[label] > 0.0:
-            touched[count] = label
-            count += 1
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _above_bar(touched, sums, room):  # type: ignore[no-untyped-def]
-    """The touched labels without most of those that cannot be among the best: a histogram says where these begin."""
-    most = np.float32(0.0)
-    for label in touched:
-        most = max(most, sums[label])
-    if most <= 0.0:
-        return touched[:0]
-    counts, scale = np.zeros(BINS + 1, dtype=np.int64), np.float32(BINS) / most
-    for label in touched:
-        if sums[label] > 0.0:
-            counts[min(BINS, int(sums[label] * scale))] += 1
-    bar, above = BINS, counts[BINS]
-    while bar > 0 and above < room:
-        bar -= 1
-        above += counts[bar]
-    kept, count = np.empty(above, dtype=touched.dtype), 0
-    for label in touched:
-        if sums[label] > 0.0 and min(BINS, int(sums[label] * scale)) >= bar:
-            kept[count] = label
-            count += 1
-    return kept[:count]
-
-
-@njit(cache=True, nogil=True)
-def _keep_best(touched, sums, labels, scores):  # type: ignore[no-untyped-def]
-    """The touched labels with the largest sums above 0, by falling sum, then rising label."""
+def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
+    """The labels with the largest sums above 0, by falling sum, then rising label; returns how many."""
     room = len(labels)
-    if len(touched) > 4 * room:
-        touched = _above_bar(touched, sums, room)
-    values = np.empty(len(touched), dtype=np.float32)
-    for j in range(len(touched)):
-        values[j] = sums[touched[j]]
-    cut = np.float32(0.0)
-    if len(touched) > room:
-        cut = np.partition(values, len(values) - room)[len(values) - room]
-    above, level = np.empty(room, dtype=np.int64), np.empty(len(touched), dtype=np.int64)
-    n_above = n_level = 0
-    for j in range(len(touched)):
-        if values[j] > max(cut, np.float32(0.0)):
-            above[n_above] = touched[j]
-            n_above += 1
-        elif values[j] == cut and cut > 0.0:
-            level[n_level] = touched[j]
-            n_level += 1
-    lowest = np.sort(level[:n_level])[: room - n_above]
-    chosen = np.sort(np.concatenate((above[:n_above], lowest)))
-    order = np.argsort(-sums[chosen], kind="mergesort")
-    for place in range(len(chosen)):
-        labels[place], scores[place] = chosen[order[place]], sums[chosen[order[place]]]
+    keys = np.empty(max(256, 4 * room), dtype=np.uint64)
+    if count == ALL:
+        held = _keys_of_all(scratch.sums, room, keys)
+    else:
+        held = _keys_of(scratch.touched[:count], scratch.sums, room, keys)
+    if held > room:
+        select_largest(keys, held, room)
+        held = room
+    ordered = np.sort(keys[:held])
+    for place in range(held):
+        label = np.int64(LOW32 - (ordered[held - 1 - place] & LOW32))
+        labels[place], scores[place] = label, scratch.sums[label]
+    return held
 
 
 @njit(cache=True, nogil=True)
-def products(  # type: ignore[no-untyped-def]
-    start, stop, labels, x_indptr, x_words, x_values, indptr, words, weights, biases, x, out
-):
+def _keys_of_all(sums, room, keys):  # type: ignore[no-untyped-def]
+    """The best labels of all, and some more; labels come by rising number, so an equal one that comes later loses."""
+    held, bar = 0, np.float32(0.0)
+    for label in range(len(sums)):
+        if sums[label] > bar:
+            keys[held] = key_of(sums[label], label)
+            held += 1
+            if held == len(keys):
+                select_largest(keys, held, room)
+                bar = sums[np.int64(LOW32 - (keys[:room].min() & LOW32))]
+                held = room
+    return held
+
+
+@njit(cache=True, nogil=True)
+def _keys_of(touched, sums, room, keys):  # type: ignore[no-untyped-def]
+    """The best of the labels that were touched, and some more."""
+    held, bar = 0, key_of(np.float32(0.0), 0)
+    for label in touched:
+        key = key_of(sums[label], label)
+        if key > bar and sums[label] > 0.0:
+            keys[held] = key
+            held += 1
+            if held == len(keys):
+                select_largest(keys, held, room)
+                bar, held = keys[:room].min(), room
+    return held
+
+
+@njit(cache=True, nogil=True)
+def clear(count, scratch):  # type: ignore[no-untyped-def]
+    """Zero again what one text has written."""
+    if count == ALL:
+        scratch.sums[:] = np.float32(0.0)
+        return
+    for j in range(count):
+        scratch.sums[scratch.touched[j]], scratch.seen[scratch.touched[j]] = np.float32(0.0), False
+
+
+class Rows(NamedTuple):
+    """Label l has words[indptr[l] : indptr[l + 1]], their weights and a bias."""
+
+    indptr: np.ndarray  # int64 [L + 1]
+    words: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    biases: np.ndarray  # float32 [L]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def product(rows, label, x):  # type: ignore[no-untyped-def]
+    """w_l . x + b_l of a dense x."""
+    total = np.float32(0.0)
+    for j in range(rows.indptr[label], rows.indptr[label + 1]):
+        total += rows.weights[j] * x[rows.words[j]]
+    return total + rows.biases[label]
+
+
+@njit(cache=True, nogil=True)
+def products(start, stop, labels, x_indptr, x_words, x_values, rows, x, out):  # type: ignore[no-untyped-def]
     """out[row, column] = w_l . x + b_l of label labels[row, column]; nobody (-1) gets 0. `x` is zero scratch."""
     for row in range(start, stop):
         for j in range(x_indptr[row], x_indptr[row + 1]):
             x[x_words[j]] += x_values[j]
         for column in range(labels.shape[1]):
             label = labels[row, column]
-            total = np.float32(0.0)
-            if label >= 0:
-                for j in range(indptr[label], indptr[label + 1]):
-                    total += weights[j] * x[words[j]]
-                total += biases[label]
-            out[row, column] = total
+            out[row, column] = product(rows, label, x) if label >= 0 else np.float32(0.0)
         for j in range(x_indptr[row], x_indptr[row + 1]):
             x[x_words[j]] = np.float32(0.0)
