@@ -51,9 +51,7 @@ class CpuSearch:
         """The k best labels of each row from phi and W_C phi."""
         n_rows = len(phi_BD)
         excluded = excluded or Ragged.empty(n_rows)
-        found = _nothing_found(n_rows, k)
-        most_excluded = int(np.diff(excluded.indptr).max(initial=0))
-        room = most_excluded + self._most_reached(beam_size)
+        found, room = nothing_found(n_rows, k), self.room_for(excluded, beam_size)
         arguments = (
             phi_BD, logits_BC, float(alpha), beam_size, size, self.edges, self.classifiers,
             excluded.indptr, excluded.labels,
@@ -62,17 +60,25 @@ class CpuSearch:
         return found
 
     def _find_rows(self, room: int, found: Found, arguments: Any, start: int, stop: int) -> None:
-        scratch = self._take_scratch(room)
+        scratch = self.take_scratch(room)
         find_rows(start, stop, *arguments, scratch, found)  # type: ignore[call-arg]
-        self._free.append(scratch)
+        self.give_back(scratch)
 
-    def _take_scratch(self, room: int) -> Scratch:
+    def room_for(self, excluded: Ragged, beam_size: int) -> int:
+        """Candidates that a row can have at most."""
+        most_excluded = int(np.diff(excluded.indptr).max(initial=0)) if len(excluded.labels) else 0
+        return most_excluded + self._most_reached(beam_size)
+
+    def take_scratch(self, room: int) -> Scratch:
         """Memory of a size that depends on L, of an earlier call where there is one."""
         try:
             scratch = self._free.pop()
         except IndexError:
             scratch = _scratch(len(self.classifiers.codes), room)
         return scratch if len(scratch.keys) >= room else _scratch(len(scratch.place_of), room)
+
+    def give_back(self, scratch: Scratch) -> None:
+        self._free.append(scratch)
 
     def _most_reached(self, beam_size: int) -> int:
         """Labels that a beam can reach at most."""
@@ -114,6 +120,6 @@ def _scratch(n_labels: int, room: int) -> Scratch:
     )
 
 
-def _nothing_found(n_rows: int, k: int) -> Found:
+def nothing_found(n_rows: int, k: int) -> Found:
     numbers, floats = partial(np.full, (n_rows, k), -1, dtype=np.int32), partial(np.zeros, (n_rows, k), np.float32)
     return Found(numbers(), floats(), numbers(), floats(), floats(), floats())

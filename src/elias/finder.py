@@ -7,7 +7,6 @@ calls, so any number of threads may call it. `find_torch` is the definition, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from . import classifiers, kernels, search
 from .cpu_search import CpuSearch
+from .kernels.paths import ByLabel
 from .model import Network, ragged
 from .predictions import NOTHING, Predictions, stack
 from .search import Ragged
@@ -39,15 +39,6 @@ class Parts(NamedTuple):
     cluster_score: np.ndarray
     edge_score: np.ndarray
     classifier: np.ndarray
-
-
-@dataclass(frozen=True)
-class _ByLabel:
-    """The edges of label l come from clusters[indptr[l] : indptr[l + 1]], rising, with these scores."""
-
-    indptr: np.ndarray
-    clusters: np.ndarray
-    scores: np.ndarray
 
 
 class Finder:
@@ -168,7 +159,7 @@ class Finder:
 
         cluster_BS = np.full(labels_BS.shape, NOTHING, dtype=np.int32)
         s_BS, e_BS = np.zeros(labels_BS.shape, dtype=np.float32), np.zeros(labels_BS.shape, dtype=np.float32)
-        view = self._by_label
+        view = self.by_label
         arrays = (view.indptr, view.clusters, view.scores, cluster_BS, s_BS, e_BS)
         kernels.run(paths_to_labels, len(labels_BS), self.network.threads, s_BC, labels_BS, *arrays)
         return cluster_BS, s_BS, e_BS
@@ -184,10 +175,10 @@ class Finder:
         return search.cluster_scores(logits_BC.double(), self.network.settings.alpha).float()
 
     @cached_property
-    def _by_label(self) -> _ByLabel:
+    def by_label(self) -> ByLabel:
         """The graph seen from the labels; made when candidates are first asked for."""
         indptr, edges = self.index.by_label()
-        return _ByLabel(indptr, self.index.clusters[edges].astype(np.int32), self.edge_scores.cpu().numpy()[edges])
+        return ByLabel(indptr, self.index.clusters[edges].astype(np.int32), self.edge_scores.cpu().numpy()[edges])
 
     def _rank(
         self, z_BS: Tensor, labels_BS: Tensor, cluster_BS: Tensor, s_BS: Tensor, e_BS: Tensor, k: int, explain: bool

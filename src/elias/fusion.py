@@ -11,19 +11,24 @@ In: `Evidence`, and which labels are right. Out: a score for each label; arrays 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import kernels
 from .config import FusionSettings
 from .errors import ModelError
-from .evidence import N_COLUMNS, Evidence
+from .evidence import LEAST, N_COLUMNS, RELATIVE, Evidence
 from .persistence import read_object, write_json
 from .probability import ProbabilityMap
 from .ranker import LOSSES, quality
 from .trees import Tree, fit_tree
+
+if TYPE_CHECKING:
+    from .kernels.fuse import Weights
 
 NAME = "fusion.json"
 KINDS = ("learned", "tree", "product")
@@ -48,6 +53,29 @@ class Learned:
         score: np.ndarray = x @ self.linear + np.tanh(x @ self.hidden + self.shift) @ self.out + np.float32(self.bias)
         return score
 
+    def of(self, evidence: Evidence, best: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+        """The scores of labels with their evidence, in one pass a row."""
+        from .kernels.fuse import Parts, learned_scores
+
+        labels = evidence.labels
+        if best is None:
+            best = np.full((len(labels), RELATIVE), -np.inf, dtype=np.float32)
+        given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, *evidence.words,
+                 np.log1p(evidence.counts))  # fmt: skip
+        parts = Parts(labels, *(np.ascontiguousarray(part, dtype=np.float32) for part in given))
+        scores = np.empty(labels.shape, dtype=np.float32)
+        kernels.run(learned_scores, len(labels), threads, parts, self._weights, best, scores)
+        return scores
+
+    @cached_property
+    def _weights(self) -> Weights:
+        """As the kernel reads them."""
+        from .kernels.fuse import Weights
+
+        arrays = (self.mean, self.spread, self.linear, self.hidden, self.shift, self.out)
+        rest = (np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST))
+        return Weights(*(np.ascontiguousarray(array, dtype=np.float32) for array in arrays), *rest)
+
 
 @dataclass(frozen=True)
 class Fusion:
@@ -60,10 +88,10 @@ class Fusion:
     tree_weight: float = 0.5
     probability: ProbabilityMap | None = None
 
-    def score(self, evidence: Evidence, best: np.ndarray | None = None) -> np.ndarray:
+    def score(self, evidence: Evidence, best: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         """float32 [rows, m]; `best` as in `Evidence.columns`."""
         if self.learned is not None:
-            return self.learned(evidence.columns(best)).astype(np.float32)
+            return self.learned.of(evidence, best, threads=threads)
         q = quality(evidence.margin, self.loss)
         product = evidence.p * q
         if self.tree is None:
@@ -74,7 +102,7 @@ class Fusion:
     def save(self, folder: Path) -> None:
         content: dict[str, Any] = {"kind": self.kind, "loss": self.loss, "tree_weight": self.tree_weight}
         if self.learned is not None:
-            content["learned"] = {name: np.asarray(value).tolist() for name, value in vars(self.learned).items()}
+            content["learned"] = {name: np.asarray(value).tolist() for name, value in asdict(self.learned).items()}
         if self.tree is not None:
             content["tree"] = self.tree.as_dict()
         if self.probability is not None:

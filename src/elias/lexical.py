@@ -28,14 +28,13 @@ from .features import normalise_rows
 from .paths import Ragged
 from .persistence import read_tensors, write_tensors
 from .predictions import NOTHING, Predictions
-from .sparse_rows import SparseRows, csr_arrays
+from .sparse_rows import SparseRows, csr_arrays, no_sums, postings_with_columns
 
 if TYPE_CHECKING:
     from .kernels.postings import Postings, Sums
 
 NAME = "lexical.safetensors"
 LABELS_AT_A_TIME = 4096
-COLUMN_SHARE = 8  # a word that more than 1 / 8 of the labels have is stored as a column in memory
 
 
 class Lexical:
@@ -50,7 +49,7 @@ class Lexical:
     @cached_property
     def table(self) -> Postings:
         """The postings as the search reads them; columns are made when it is first asked."""
-        return postings_with_columns(self.postings, len(self.texts), COLUMN_SHARE, threads=self.threads)
+        return postings_with_columns(self.postings, len(self.texts), threads=self.threads)
 
     def find(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
         """The k labels with the largest v . x of each row."""
@@ -90,6 +89,10 @@ class Lexical:
     def give_back(self, scratch: Sums) -> None:
         self._free.append(scratch)
 
+    def no_words(self) -> np.ndarray:
+        """A text without words, as long as there are words."""
+        return np.zeros(len(self.postings), dtype=np.float32)
+
     def scores(
         self, x: sp.csr_matrix, labels: np.ndarray, both: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -116,26 +119,6 @@ class Lexical:
         if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2) or arrays["shares"].dtype != np.float32:
             raise ModelError(f"{path}: shares do not fit the other files of this model; restore it from a copy")
         return cls(texts, arrays["shares"], postings, threads=threads)
-
-
-def no_sums(n_labels: int) -> Sums:
-    from .kernels.postings import Sums
-
-    zeros, nobody = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.bool_)
-    return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
-
-
-def postings_with_columns(rows: SparseRows, n_labels: int, share: int, *, threads: int = 1) -> Postings:
-    """Rows are words; one that more than 1 / share of the labels have gets a column (share 0: none)."""
-    from .kernels.postings import Postings, fill_columns
-
-    chosen = np.flatnonzero(np.diff(rows.indptr) * share > n_labels)
-    column_of = np.full(len(rows), -1, dtype=np.int32)
-    column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
-    codes, steps = np.zeros((len(chosen), n_labels), dtype=np.int16), np.zeros(len(chosen), dtype=np.float32)
-    table = Postings(rows.indptr, rows.words, rows.weights, column_of, codes, steps)
-    kernels.run(fill_columns, len(chosen), threads, chosen, table)
-    return table
 
 
 def build_lexical(

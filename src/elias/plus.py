@@ -22,6 +22,7 @@ from .errors import ModelError
 from .evidence import Evidence
 from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
+from .gathering import gather_at_once
 from .lexical import Lexical
 from .model import ragged
 from .paths import Ragged
@@ -54,7 +55,7 @@ class Plus:
     ) -> Predictions:  # fmt: skip
         """The k best labels of some rows; `bow` holds those rows only."""
         evidence = self.gather(finder, finder.look(prepared, rows), bow, excluded, k)
-        return self._rank(evidence, self.fusion.score(evidence), k, explain)
+        return self._rank(evidence, self.fusion.score(evidence, threads=self.threads), k, explain)
 
     def score(
         self, finder: Finder, prepared: Any, bow: sp.csr_matrix, rows: np.ndarray, k: int, wanted: Ragged,
@@ -66,14 +67,24 @@ class Plus:
         best = freely.best(freely.columns())
         labels = padded(wanted)
         evidence = self._evidence(labels, finder.parts_of(look, labels), bow)
-        return self._rank(evidence, self.fusion.score(evidence, best), k, explain)
+        return self._rank(evidence, self.fusion.score(evidence, best, threads=self.threads), k, explain)
 
     def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
         n_labels = len(self.counts)
-        by_network = finder.find_from(look, min(max(k, self.by_network), n_labels), excluded=excluded)
-        by_words, both = self.lexical.search(bow, min(self.by_words, n_labels), by_network.labels, excluded)
-        labels, shared = united(by_network.labels, by_words.labels, both, by_words.scores)
+        by_network, by_words = min(max(k, self.by_network), n_labels), min(self.by_words, n_labels)
+        if finder.network.device.type != "cpu":
+            return self.gather_stepwise(finder, look, bow, excluded, by_network, by_words)
+        tables = self.lexical, self.ranker, self.counts
+        return gather_at_once(finder, look, *tables, bow, excluded, by_network, by_words, threads=self.threads)
+
+    def gather_stepwise(
+        self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, by_network: int, by_words: int
+    ) -> Evidence:
+        """`gather` as it is defined, on any device."""
+        found = finder.find_from(look, by_network, excluded=excluded)
+        nearest, both = self.lexical.search(bow, by_words, found.labels, excluded)
+        labels, shared = united(found.labels, nearest.labels, both, nearest.scores)
         return self._evidence(labels, finder.parts_of(look, labels), bow, shared)
 
     def _evidence(

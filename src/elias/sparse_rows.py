@@ -6,6 +6,7 @@ product(x, l) = w_l . x + b_l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ from . import kernels
 from .errors import ModelError
 
 if TYPE_CHECKING:
-    from .kernels.postings import Rows
+    from .kernels.postings import Postings, Rows, Sums
+
+COLUMN_SHARE = 8  # a word that more than 1 / 8 of the labels have becomes a column in memory
+RANDOM_SHARE = 12  # the same where columns are read at single labels only
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class SparseRows:
 
         kernels.run(rows, len(labels), threads)
         return out
+
+    @cached_property
+    def by_word(self) -> Postings:
+        """The same seen from the words, exactly; made when it is first asked for."""
+        return exact_columns(sp.csr_matrix(self.to_csr().T), RANDOM_SHARE)
 
     @property
     def table(self) -> Rows:
@@ -101,3 +110,44 @@ def csr_arrays(x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x.indices.astype(np.int32, copy=False),
         x.data.astype(np.float32, copy=False),
     )
+
+
+def no_sums(n_labels: int) -> Sums:
+    from .kernels.postings import Sums
+
+    zeros, nobody = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.bool_)
+    return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
+
+
+def postings_with_columns(
+    rows: SparseRows, n_labels: int, *, share: int | None = None, threads: int = 1
+) -> Postings:
+    """Rows are words; one that more than 1 / share of the labels have gets a column (0: none; default COLUMN_SHARE)."""
+    from .kernels.postings import Postings, fill_columns
+
+    chosen = np.flatnonzero(np.diff(rows.indptr) * (COLUMN_SHARE if share is None else share) > n_labels)
+    column_of = np.full(len(rows), -1, dtype=np.int32)
+    column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
+    codes, steps = np.zeros((len(chosen), n_labels), dtype=np.int16), np.zeros(len(chosen), dtype=np.float32)
+    table = Postings(rows.indptr, rows.words, rows.weights, column_of, codes, steps)
+    kernels.run(fill_columns, len(chosen), threads, chosen, table)
+    return table
+
+
+def exact_columns(words: sp.csr_matrix, share: int) -> Postings:
+    """Words x labels; a word that more than 1 / share of the labels have is a column of its weights and no list."""
+    from .kernels.postings import Postings
+
+    n_words, n_labels = words.shape
+    sizes = np.diff(words.indptr)
+    chosen = np.flatnonzero(sizes * share > n_labels)
+    column_of = np.full(n_words, -1, dtype=np.int32)
+    column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
+    columns = np.zeros((len(chosen), n_labels), dtype=np.float32)
+    for column, word in enumerate(chosen.tolist()):
+        place = slice(words.indptr[word], words.indptr[word + 1])
+        columns[column, words.indices[place]] = words.data[place]
+    listed = np.repeat(column_of < 0, sizes)
+    indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
+    lists = words.indices[listed].astype(np.int32), words.data[listed].astype(np.float32)
+    return Postings(indptr, *lists, column_of, columns, np.ones(len(chosen), dtype=np.float32))

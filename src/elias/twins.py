@@ -12,10 +12,9 @@ import scipy.sparse as sp
 
 from . import kernels
 from .features import normalise_rows
-from .lexical import COLUMN_SHARE, no_sums, postings_with_columns
 from .paths import Ragged
 from .predictions import NOTHING
-from .sparse_rows import SparseRows, csr_arrays
+from .sparse_rows import SparseRows, csr_arrays, no_sums, postings_with_columns
 
 LEAST_COSINE = 0.5
 MOST_TWINS = 50  # of a text with more, which is rather a form that was filled in, none are named
@@ -32,7 +31,7 @@ def near_twins(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> lis
     scores = np.zeros(found.shape, dtype=np.float32)
     nothing = Ragged.empty(len(rows))
     nobody = np.empty((len(rows), 0), dtype=np.int32), np.empty((len(rows), 0), dtype=np.float32)
-    table = postings_with_columns(SparseRows.of(by_word), unit.shape[0], COLUMN_SHARE, threads=threads)
+    table = postings_with_columns(SparseRows.of(by_word), unit.shape[0], threads=threads)
 
     def search(start: int, stop: int) -> None:
         find_labels(

@@ -262,6 +262,16 @@ def keep_possible(first, count, k, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def classifier_of(label, phi, classifiers):  # type: ignore[no-untyped-def]
+    """sigmoid(z) of one label."""
+    z = dot(classifiers.rows[label], phi)
+    if classifiers.row_scales.size:
+        z *= classifiers.row_scales[label]
+    z += classifiers.biases[label]
+    return np.float32(1.0 / (1.0 + math.exp(-np.float64(z))))  # rounded once, as the definition's
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def exact_scores(first, count, phi, classifiers, scratch):  # type: ignore[no-untyped-def]
     """p of the candidates first..count into `low_at`, sigmoid(z) into `high_at`."""
     label_at = scratch.label_at
@@ -269,12 +279,7 @@ def exact_scores(first, count, phi, classifiers, scratch):  # type: ignore[no-un
     for i in range(first, count):
         if i + AHEAD < count:
             fetch(flat, np.int64(label_at[i + AHEAD]), dim)
-        label = label_at[i]
-        z = dot(classifiers.rows[label], phi)
-        if classifiers.row_scales.size:
-            z *= classifiers.row_scales[label]
-        z += classifiers.biases[label]
-        sigma = np.float32(1.0 / (1.0 + math.exp(-np.float64(z))))  # rounded once, as the definition's
+        sigma = classifier_of(label_at[i], phi, classifiers)
         scratch.high_at[i] = sigma
         scratch.low_at[i] = sigma * scratch.yhat_at[i]
 

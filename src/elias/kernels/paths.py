@@ -11,11 +11,21 @@ needs no clearing, however many labels there are. Twins: `elias.paths.shortlist_
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 LOW32 = np.uint64(0xFFFFFFFF)
 ROOM = 3  # candidates held, in shortlists
+
+
+class ByLabel(NamedTuple):
+    """The edges of label l come from clusters[indptr[l] : indptr[l + 1]], rising, with these scores."""
+
+    indptr: np.ndarray
+    clusters: np.ndarray
+    scores: np.ndarray
 
 
 @njit(cache=True, nogil=True)
@@ -210,18 +220,25 @@ def top_k(start, stop, scores_BN, order_BN, out_BK):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
+def strongest_path(label, s_C, indptr, clusters, scores):  # type: ignore[no-untyped-def]
+    """The edge of the strongest path s_c * e to a label over all of its clusters, ties to the lower cluster, or -1."""
+    best, best_edge = np.float32(-1.0), np.int64(-1)
+    for edge in range(indptr[label], indptr[label + 1]):
+        path = s_C[clusters[edge]] * scores[edge]
+        if path > best:
+            best, best_edge = path, edge
+    return best_edge
+
+
+@njit(cache=True, nogil=True)
 def paths_to_labels(start, stop, s_BC, labels_BS, indptr, clusters, scores, cluster_BS, s_BS, e_BS):  # type: ignore[no-untyped-def]
-    """The strongest path s_c * e to each label over all of its clusters, ties to the lower cluster; -1 has none."""
+    """The strongest path to each label; -1 has none."""
     for row in range(start, stop):
-        s_C = s_BC[row]
         for column in range(labels_BS.shape[1]):
             label = labels_BS[row, column]
             if label < 0:
                 continue
-            best = np.float32(-1.0)
-            for edge in range(indptr[label], indptr[label + 1]):
-                path = s_C[clusters[edge]] * scores[edge]
-                if path > best:
-                    best = path
-                    cluster_BS[row, column] = clusters[edge]
-                    s_BS[row, column], e_BS[row, column] = s_C[clusters[edge]], scores[edge]
+            edge = strongest_path(label, s_BC[row], indptr, clusters, scores)
+            if edge >= 0:
+                cluster_BS[row, column], e_BS[row, column] = clusters[edge], scores[edge]
+                s_BS[row, column] = s_BC[row, clusters[edge]]

@@ -1,0 +1,189 @@
+"""Everything that speaks for the labels of a text, in one pass a text: `Plus.gather` on the CPU.
+
+    1  the best labels of the network                                     `find.py`
+    2  the sums of the words over all labels, and the best of them        `postings.py`
+    3  both lists as one, each label once
+    4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin, v.x, t.x and c.x
+
+What step 1 knows of a label (sigmoid(z)) and step 2 of all (v.x) is not computed again.
+Twin: `Plus.gather_stepwise`, which calls the parts one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .find import classifier_of, find_rows
+from .paths import strongest_path
+from .postings import add_up, best_labels, clear, product
+from .prefetch import fetch, prefetch
+
+AHEAD = 8  # labels whose rows are fetched before they are read
+
+
+class Words(NamedTuple):
+    """The tables of ELIAS++ that read tf-idf."""
+
+    postings: NamedTuple  # Postings
+    ranker: NamedTuple  # Postings: the ranker's weights, seen from the words
+    biases: np.ndarray  # float32 [L], of the ranker
+    texts: NamedTuple  # Rows
+    shares: np.ndarray  # float32 [L, 2]
+
+
+class Gathered(NamedTuple):
+    """The labels of each row and their parts [rows, m]; -1 and 0 after the last."""
+
+    labels: np.ndarray  # int32
+    cluster: np.ndarray  # int32
+    cluster_score: np.ndarray  # float32, as are all below
+    edge_score: np.ndarray
+    classifier: np.ndarray
+    margin: np.ndarray
+    both: np.ndarray
+    text: np.ndarray
+    rows: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def gather_rows(  # type: ignore[no-untyped-def]
+    start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, by_label, x_indptr, x_words, x_values,
+    words, excluded_indptr, excluded_labels, by_words, search_scratch, sums, x, found, out,
+):  # fmt: skip
+    """Fill `out` for rows start..stop. `x` is zero, as long as there are words; `sums` as in `postings`.
+
+    Step by step for all rows: the tables of one step stay near the processor.
+    """
+    find_rows(
+        start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, excluded_indptr, excluded_labels,
+        search_scratch, found,
+    )  # fmt: skip
+    known, counts = np.empty(stop - start, dtype=np.int64), np.empty(stop - start, dtype=np.int64)
+    nearest, nearest_scores = np.empty(by_words, dtype=np.int32), np.empty(by_words, dtype=np.float32)
+    for row in range(start, stop):
+        first, last = x_indptr[row], x_indptr[row + 1]
+        touched = add_up(x_words[first:last], x_values[first:last], words.postings, sums)
+        for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
+            sums.sums[excluded_labels[j]] = np.float32(0.0)
+        n_nearest = best_labels(touched, sums, nearest, nearest_scores)
+        of_network, count = unite(found.labels[row], nearest[:n_nearest], search_scratch.place_of, out.labels[row])
+        for column in range(count):
+            out.both[row, column] = sums.sums[out.labels[row, column]]
+        clear(touched, sums)
+        known[row - start], counts[row - start] = of_network, count
+    s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
+    for row in range(start, stop):
+        of_network, count = known[row - start], counts[row - start]
+        cluster_scores(logits_BC[row], alpha, s_C)
+        out.classifier[row, :of_network] = found.classifiers[row, :of_network]
+        network_parts(row, of_network, count, phi_BD[row], s_C, classifiers, by_label, out)
+    for row in range(start, stop):
+        first, last, labels = x_indptr[row], x_indptr[row + 1], out.labels[row, : counts[row - start]]
+        margins(x_words[first:last], x_values[first:last], words, sums.sums, labels, out.margin[row])
+    for row in range(start, stop):
+        text_parts(row, counts[row - start], x_indptr, x_words, x_values, words, x, out)
+
+
+@njit(cache=True, nogil=True)
+def unite(first, second, place_of, labels):  # type: ignore[no-untyped-def]
+    """Labels of both lists, each once, those of the first in front; returns how many these are, and all.
+
+    `place_of` has any content: a place is believed only if this label is there.
+    """
+    count = 0
+    while count < len(first) and first[count] >= 0:
+        labels[count], place_of[first[count]] = first[count], count
+        count += 1
+    of_first = count
+    for label in second:
+        place = place_of[label]
+        if not (0 <= place < of_first and labels[place] == label):
+            labels[count] = label
+            count += 1
+    return of_first, count
+
+
+@njit(cache=True, nogil=True)
+def cluster_scores(logits_C, alpha, s_C):  # type: ignore[no-untyped-def]
+    """(1) of all clusters, rounded once from float64."""
+    highest, total = -np.inf, 0.0
+    for logit in logits_C:
+        highest = max(highest, np.float64(logit))
+    raised = np.empty(len(logits_C), dtype=np.float64)
+    for cluster in range(len(logits_C)):
+        raised[cluster] = math.exp(np.float64(logits_C[cluster]) - highest)
+        total += raised[cluster]
+    for cluster in range(len(logits_C)):
+        s_C[cluster] = min(1.0, alpha * (raised[cluster] / total))
+
+
+@njit(cache=True, nogil=True)
+def network_parts(row, known, count, phi, s_C, classifiers, by_label, out):  # type: ignore[no-untyped-def]
+    """Paths to all labels of a row; sigmoid(z) of those that the network did not find itself."""
+    labels, flat, dim = out.labels[row], classifiers.rows.reshape(-1), len(phi)
+    for column in range(count):
+        if column + AHEAD < count:
+            ahead = np.int64(labels[column + AHEAD])
+            prefetch(by_label.clusters, by_label.indptr[ahead])
+            prefetch(by_label.scores, by_label.indptr[ahead])
+            if column + AHEAD >= known:
+                fetch(flat, ahead, dim)
+        label = labels[column]
+        edge = strongest_path(label, s_C, by_label.indptr, by_label.clusters, by_label.scores)
+        if edge >= 0:
+            out.cluster[row, column] = by_label.clusters[edge]
+            out.cluster_score[row, column] = s_C[by_label.clusters[edge]]
+            out.edge_score[row, column] = by_label.scores[edge]
+        if column >= known:
+            out.classifier[row, column] = classifier_of(label, phi, classifiers)
+
+
+@njit(cache=True, nogil=True)
+def margins(x_words, x_values, words, sums, labels, out):  # type: ignore[no-untyped-def]
+    """w_l . x + b_l of some labels. From the words, not from the labels: a text has few words, a label many weights.
+
+    `sums` is zero before and after.
+    """
+    ranker, length = words.ranker, 0
+    for column in range(len(labels)):
+        out[column] = words.biases[labels[column]]
+    for j in range(len(x_words)):
+        word, value = x_words[j], x_values[j]
+        number = ranker.column_of[word]
+        if number >= 0:
+            codes, factor = ranker.codes[number], value * ranker.steps[number]
+            for column in range(len(labels)):
+                out[column] += factor * np.float32(codes[labels[column]])
+        else:
+            length += ranker.indptr[word + 1] - ranker.indptr[word]
+            for place in range(ranker.indptr[word], ranker.indptr[word + 1]):
+                sums[ranker.labels[place]] += value * ranker.weights[place]
+    for column in range(len(labels)):
+        out[column] += sums[labels[column]]
+    if length > len(sums) // 8:
+        sums[:] = np.float32(0.0)
+        return
+    for word in x_words:
+        if ranker.column_of[word] < 0:
+            for place in range(ranker.indptr[word], ranker.indptr[word + 1]):
+                sums[ranker.labels[place]] = np.float32(0.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def text_parts(row, count, x_indptr, x_words, x_values, words, x, out):  # type: ignore[no-untyped-def]
+    """t.x and c.x of the labels of a row, whose v.x is known."""
+    for j in range(x_indptr[row], x_indptr[row + 1]):
+        x[x_words[j]] += x_values[j]
+    for column in range(count):
+        label = out.labels[row, column]
+        text = product(words.texts, label, x)
+        of_rows, of_text = words.shares[label, 0], words.shares[label, 1]
+        out.text[row, column] = text
+        if of_rows > 0.0:
+            out.rows[row, column] = (out.both[row, column] - of_text * text) / max(of_rows, np.float32(1e-12))
+    for j in range(x_indptr[row], x_indptr[row + 1]):
+        x[x_words[j]] = np.float32(0.0)
