@@ -65,7 +65,7 @@ LAYERS = [
             "start",
         ],
     ],
-    ["twins", "ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "gathering", "plus", "rare"],
+    ["twins", "ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "gathering", "plus", "quick", "rare"],
     ["adjacency", "preparation", "stages", "predictor", "compaction", "ensemble", "sparse_side"],
     ["pipeline", "fitting", "evaluation", "inspection"],
     ["server"],

@@ -64,11 +64,11 @@ class Learned:
                  np.log1p(evidence.counts))  # fmt: skip
         parts = Parts(labels, *(np.ascontiguousarray(part, dtype=np.float32) for part in given))
         scores = np.empty(labels.shape, dtype=np.float32)
-        kernels.run(learned_scores, len(labels), threads, parts, self._weights, best, scores)
+        kernels.run(learned_scores, len(labels), threads, parts, self.weights, best, scores)
         return scores
 
     @cached_property
-    def _weights(self) -> Weights:
+    def weights(self) -> Weights:
         """As the kernel reads them."""
         from .kernels.fuse import Weights
 

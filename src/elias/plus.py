@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from . import kernels
 from .config import FusionSettings
 from .errors import ModelError
 from .evidence import Evidence
@@ -98,23 +99,22 @@ class Plus:
 
     def _rank(self, evidence: Evidence, scores: np.ndarray, k: int, explain: bool) -> Predictions:
         """The k best by the final score, ties to the lower label."""
-        there = evidence.labels >= 0
-        order = np.lexsort((evidence.labels, np.where(there, -scores, np.inf)), axis=1)[:, :k]
-        missing = ~np.take_along_axis(there, order, axis=1)
-        shown = np.take_along_axis(scores, order, axis=1)
-        if self.fusion.probability is not None:
-            shown = self.fusion.probability(shown)
-        parts = None
-        if explain:
-            q = quality(evidence.margin, self.fusion.loss)
-            named = {name: getattr(evidence, name).astype(kind) for name, kind in PART_TYPES.items()}
-            named |= {"ranker": q, "words": evidence.words[0]}
-            parts = {name: np.take_along_axis(values, order, axis=1) for name, values in named.items()}
-            for name, values in parts.items():
-                values[missing] = NOTHING if name in NUMBERS else 0
-        labels = np.take_along_axis(evidence.labels, order, axis=1)
-        found = Predictions(labels=labels, scores=np.where(missing, 0.0, shown).astype(np.float32), parts=parts)
-        return found.widened(k)
+        from .kernels.fuse import rank_rows
+
+        labels = np.ascontiguousarray(evidence.labels)
+        places = np.empty((len(labels), k), dtype=np.int64)
+        kernels.run(rank_rows, len(labels), self.threads, labels, scores, places)
+        found = shown(self.fusion, labels, scores, places)
+        if not explain:
+            return found
+        missing, places = places < 0, np.maximum(places, 0)
+        q = quality(evidence.margin, self.fusion.loss)
+        named = {name: getattr(evidence, name).astype(kind) for name, kind in PART_TYPES.items()}
+        named |= {"ranker": q, "words": evidence.words[0]}
+        parts = {name: np.take_along_axis(values, places, axis=1) for name, values in named.items()}
+        for name, values in parts.items():
+            values[missing] = NOTHING if name in NUMBERS else 0
+        return replace(found, parts=parts)
 
     def save(self, folder: Path) -> None:
         self.lexical.save(folder)
@@ -139,6 +139,18 @@ class Plus:
             fusion=Fusion.load(folder),
             counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"], threads=threads,
         )  # fmt: skip
+
+
+def shown(fusion: Fusion, labels: np.ndarray, scores: np.ndarray, places: np.ndarray) -> Predictions:
+    """The labels at some places of each row (-1: nobody) with their scores, as probabilities where they can be."""
+    rows = np.arange(len(labels))[:, None]
+    best, values = labels[rows, places], scores[rows, places]
+    if fusion.probability is not None:
+        values = fusion.probability(values)
+    missing = places < 0
+    if missing.any():
+        best, values = np.where(missing, NOTHING, best), np.where(missing, 0.0, values)
+    return Predictions(labels=best.astype(np.int32, copy=False), scores=values.astype(np.float32, copy=False))
 
 
 def united(

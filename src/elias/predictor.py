@@ -19,6 +19,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +41,7 @@ from .persistence import read_object, write_json, written_beside
 from .plus import NAME as PLUS
 from .plus import Plus
 from .predictions import Predictions, stack
+from .quick import FEW, Quick
 from .rare import rarely
 from .search import Ragged
 from .search_files import read_search, write_search
@@ -140,6 +142,10 @@ class Model:
                           threshold=threshold, explain=explain)  # fmt: skip
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
+        if candidates is None and allow is None and not explain:
+            answer = self._quickly(inputs, k, ids, block)
+            if answer is not None:
+                return answer if threshold is None else answer.above(threshold)
         given = self.given(inputs)
         prepared, n = self.network.encoder.prepare(given), len(given)
         for what, items in (("candidate lists", candidates), ("ids", ids)):
@@ -166,6 +172,22 @@ class Model:
         answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
         answer = replace(answer, ids=ids, label_ids=self.labels.ids)
         return answer if threshold is None else answer.above(threshold)
+
+    @cached_property
+    def _quick(self) -> Quick | None:
+        return Quick.of(self.vectorizer, self.finder, self.plus)
+
+    def _quickly(
+        self, inputs: Any, k: int, ids: Sequence[str] | None, block: Sequence[str] | None
+    ) -> Predictions | None:
+        """The answer to a few texts; None for anything else, problems included."""
+        if not isinstance(inputs, list | tuple) or not 0 < len(inputs) <= FEW or self._quick is None:
+            return None
+        if not all(isinstance(text, str) for text in inputs) or (ids is not None and len(ids) != len(inputs)):
+            return None
+        excluded = self._excluded(self._numbers(block or [], "block"), ids, np.arange(len(inputs)))
+        found = self._quick.find(inputs, min(k, len(self.labels)), excluded)
+        return replace(found, ids=ids, label_ids=self.labels.ids)
 
     def _find(
         self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, excluded: Ragged | None, explain: bool

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .paths import key_of
 from .steps import FAST
 
 PARTS = 8  # columns of their own; all but the last have a distance to the best label beside them
@@ -134,3 +135,19 @@ def tanh_of(value):  # type: ignore[no-untyped-def]
     bottom = y * bottom + np.float32(2.26843463243900e-03)
     bottom = y * bottom + np.float32(4.89352518554385e-03)
     return x * top / bottom
+
+
+@njit(cache=True, nogil=True)
+def rank_rows(start, stop, labels, scores, places):  # type: ignore[no-untyped-def]
+    """Places of the best labels of each row by falling score, then rising label; -1 where there are fewer."""
+    n_columns, room = labels.shape[1], places.shape[1]
+    keys, place_of = np.empty(n_columns, dtype=np.uint64), np.empty(n_columns, dtype=np.int64)
+    for row in range(start, stop):
+        count = 0
+        for column in range(n_columns):
+            if labels[row, column] >= 0:
+                keys[count], place_of[count] = key_of(scores[row, column], labels[row, column]), column
+                count += 1
+        best = np.argsort(keys[:count])
+        for j in range(room):
+            places[row, j] = place_of[best[count - 1 - j]] if j < count else -1

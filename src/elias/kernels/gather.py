@@ -54,10 +54,12 @@ def gather_rows(  # type: ignore[no-untyped-def]
     start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, by_label, x_indptr, x_words, x_values,
     words, excluded_indptr, excluded_labels, by_words, search_scratch, sums, x, found, out,
 ):  # fmt: skip
-    """Fill `out` for rows start..stop. `x` is zero, as long as there are words; `sums` as in `postings`.
+    """Fill `out` for rows start..stop, whatever it holds before. `x` is zero, as long as there are words; `sums` as in `postings`.
 
     Step by step for all rows: the tables of one step stay near the processor.
     """
+    for row in range(start, stop):
+        nothing(row, found, out)
     find_rows(
         start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, excluded_indptr, excluded_labels,
         search_scratch, found,
@@ -86,6 +88,15 @@ def gather_rows(  # type: ignore[no-untyped-def]
         margins(x_words[first:last], x_values[first:last], words, sums.sums, labels, out.margin[row])
     for row in range(start, stop):
         text_parts(row, counts[row - start], x_indptr, x_words, x_values, words, x, out)
+
+
+@njit(cache=True, nogil=True)
+def nothing(row, found, out):  # type: ignore[no-untyped-def]
+    """A row without labels, whatever was there."""
+    found.labels[row, :] = -1
+    out.labels[row, :], out.cluster[row, :] = -1, -1
+    for part in (out.cluster_score, out.edge_score, out.classifier, out.margin, out.both, out.text, out.rows):
+        part[row, :] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True)
