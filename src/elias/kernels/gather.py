@@ -137,6 +137,8 @@ def network_parts(row, known, count, phi, s_C, classifiers, by_label, out):  # t
     """Paths to all labels of a row; sigmoid(z) of those that the network did not find itself."""
     labels, flat, dim = out.labels[row], classifiers.rows.reshape(-1), len(phi)
     for column in range(count):
+        if column + 2 * AHEAD < count:
+            prefetch(by_label.indptr, np.int64(labels[column + 2 * AHEAD]))
         if column + AHEAD < count:
             ahead = np.int64(labels[column + AHEAD])
             prefetch(by_label.clusters, by_label.indptr[ahead])
@@ -189,10 +191,18 @@ def text_parts(row, count, x_indptr, x_words, x_values, words, x, out):  # type:
     """t.x and c.x of the labels of a row, whose v.x is known."""
     for j in range(x_indptr[row], x_indptr[row + 1]):
         x[x_words[j]] += x_values[j]
+    texts, shares = words.texts, words.shares.reshape(-1)
     for column in range(count):
+        if column + 2 * AHEAD < count:
+            prefetch(texts.indptr, np.int64(out.labels[row, column + 2 * AHEAD]))
+        if column + AHEAD < count:
+            ahead = np.int64(out.labels[row, column + AHEAD])
+            prefetch(texts.words, texts.indptr[ahead])
+            prefetch(texts.weights, texts.indptr[ahead])
+            prefetch(shares, 2 * ahead)
         label = out.labels[row, column]
-        text = product(words.texts, label, x)
-        of_rows, of_text = words.shares[label, 0], words.shares[label, 1]
+        text = product(texts, label, x)
+        of_rows, of_text = shares[2 * label], shares[2 * label + 1]
         out.text[row, column] = text
         if of_rows > 0.0:
             out.rows[row, column] = (out.both[row, column] - of_text * text) / max(of_rows, np.float32(1e-12))
