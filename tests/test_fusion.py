@@ -63,6 +63,41 @@ def test_columns_are_the_parts_and_their_distances() -> None:
     assert np.isfinite(columns).all()
 
 
+@pytest.mark.parametrize("raised", [None, 2.0, -5.0])
+def test_the_kernel_is_the_formula(raised: float | None) -> None:
+    given, right = evidence(3)
+    given = replace(given, labels=np.where(np.arange(40)[:, None] < 2, -1, given.labels))  # rows with nobody
+    learned = fit_fusion(given, right, FusionSettings(epochs=2), LOSS, 0).learned
+    assert learned is not None
+    best = None if raised is None else given.best(given.columns()) + np.float32(raised)
+    there = given.labels >= 0
+    expected = learned(given.columns(best))
+    np.testing.assert_allclose(learned.of(given, best, threads=2)[there], expected[there], rtol=1e-4, atol=2e-5)
+    assert not learned.of(given, best)[~there].any()
+
+
+def test_tanh_of_the_kernel() -> None:
+    from elias.kernels.fuse import tanh_of
+
+    x = np.concatenate([np.linspace(-12, 12, 4001), [0.0, 1e-6, -1e-6]]).astype(np.float32)
+    np.testing.assert_allclose([tanh_of(value) for value in x], np.tanh(x.astype(np.float64)), atol=4e-7)
+
+
+@pytest.mark.parametrize("k", [1, 4, 20])
+def test_ranks_are_sorted_scores(k: int) -> None:
+    """Ties to the lower label, nobody last; fewer than k where there are fewer."""
+    from elias.kernels.fuse import rank_rows
+
+    given, _ = evidence(4)
+    scores = np.random.default_rng(4).integers(-2, 3, given.labels.shape).astype(np.float32)
+    places = np.empty((len(scores), k), dtype=np.int64)
+    rank_rows(0, len(scores), given.labels, scores, places)
+    for row in range(len(scores)):
+        there = [place for place in range(scores.shape[1]) if given.labels[row, place] >= 0]
+        best = sorted(there, key=lambda place: (-scores[row, place], given.labels[row, place]))[:k]
+        assert places[row].tolist() == best + [-1] * (k - len(best))
+
+
 def test_a_better_best_moves_the_distances_only() -> None:
     given, _ = evidence(1)
     columns = given.columns()

@@ -17,7 +17,7 @@ from elias.errors import ModelError
 from elias.lexical import NAME, Lexical, build_lexical
 from elias.paths import Ragged
 from elias.persistence import read_tensors, write_tensors
-from elias.sparse_rows import SparseRows
+from elias.sparse_rows import SparseRows, postings_with_columns
 
 
 def sparse(
@@ -54,16 +54,53 @@ def dense_find(x: np.ndarray, v: np.ndarray, k: int, excluded: list[list[int]]) 
     return labels, best
 
 
-@given(seed=st.integers(0, 10_000), k=st.integers(1, 30), signed=st.booleans(), threads=st.integers(1, 3))
-def test_find_is_the_dense_product(seed: int, k: int, signed: bool, threads: int) -> None:
-    """Ties to the lower label, nothing at or below 0, excluded labels left out, fewer than k where there are fewer."""
+@given(
+    seed=st.integers(0, 10_000), k=st.integers(1, 30), signed=st.booleans(), threads=st.integers(1, 3),
+    share=st.sampled_from([0, 3, 8]),
+)  # fmt: skip
+def test_find_is_the_dense_product(seed: int, k: int, signed: bool, threads: int, share: int) -> None:
+    """Ties to the lower label, nothing at or below 0, excluded labels left out, fewer than k where there are fewer.
+
+    With no word as a column, with some, and with all that have a label or two.
+    """
     rng = np.random.default_rng(seed)
     vectors, x = (sparse(rng, rows, 8, signed=signed, coarse=True) for rows in (20, 7))
     excluded = [rng.choice(20, rng.integers(6), replace=False).tolist() for _ in range(7)]
     index = index_of(vectors, threads)
+    index.__dict__["table"] = postings_with_columns(index.postings, 20, share=share)
     for left_out in (excluded, [[]] * 7):
         found = index.find(x, k, lists(left_out) if left_out is excluded else None)
         labels, scores = dense_find(x.toarray(), vectors.toarray(), k, left_out)
+        np.testing.assert_array_equal(found.labels, labels)
+        np.testing.assert_array_equal(found.scores, scores)
+
+
+def test_a_column_holds_its_word_to_sixteen_bits() -> None:
+    rng = np.random.default_rng(3)
+    words = SparseRows.of(sparse(rng, 6, 400, signed=True))
+    words.weights[:5] = 1e-9  # too small for the step of its word: a trace stays
+    table = postings_with_columns(words, 400, share=1000)
+    for word in range(6):
+        row = words.to_csr()[word].toarray()[0]
+        column = table.column_of[word]
+        if column < 0:
+            assert not row.any()
+            continue
+        held = table.codes[column] * table.steps[column]
+        assert np.abs(held - row).max() <= np.abs(row).max() / 16_000
+        np.testing.assert_array_equal(held != 0, row != 0)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_many_labels_and_few_places(seed: int) -> None:
+    """More labels above 0 than are held at a time, in columns and in lists."""
+    rng = np.random.default_rng(seed)
+    vectors, x = sparse(rng, 3000, 5, coarse=True), sparse(rng, 3, 5, coarse=True)
+    index = index_of(vectors)
+    labels, scores = dense_find(x.toarray(), vectors.toarray(), 10, [[]] * 3)
+    for share in (0, 1000):
+        index.__dict__["table"] = postings_with_columns(index.postings, 3000, share=share)
+        found = index.find(x, 10)
         np.testing.assert_array_equal(found.labels, labels)
         np.testing.assert_array_equal(found.scores, scores)
 

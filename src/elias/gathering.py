@@ -1,12 +1,15 @@
 """`Plus.gather` on the CPU: one compiled pass a text in place of a dozen calls (`kernels/gather.py`).
 
-In: a `Finder`, rows that it has looked at, their tf-idf. Out: `Evidence`.
+In: `Finder`s, rows that they have looked at, the tf-idf of the rows. Out: `Evidence`.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,44 +17,139 @@ import scipy.sparse as sp
 from . import kernels
 from .evidence import Evidence
 from .finder import Finder, Look
+from .kernels.find import Found
+from .kernels.gather import Gathered, Words, gather_rows, member_rows, word_rows
+from .kernels.postings import Sums
 from .lexical import Lexical
 from .paths import Ragged
-from .predictions import NOTHING
-from .sparse_rows import SparseRows, csr_arrays
+from .sparse_rows import SparseRows, csr_arrays, no_sums
+
+
+class Sizes(NamedTuple):
+    """Candidates of a text."""
+
+    by_network: int
+    by_words: int
+
+
+class Scratch(NamedTuple):
+    """What one thread writes while it reads words."""
+
+    place_of: np.ndarray  # int32 [L]
+    sums: Sums
+    x: np.ndarray  # float32 [W], zero
+
+
+@dataclass(eq=False)
+class WordTables:
+    """What ELIAS++ knows of labels by words. Holds no state of a query."""
+
+    lexical: Lexical
+    ranker: SparseRows
+    counts: np.ndarray  # n_l
+    _free: deque[Scratch] = field(default_factory=deque, repr=False)
+
+    @cached_property
+    def table(self) -> Words:
+        lexical, ranker = self.lexical, self.ranker
+        return Words(lexical.table, ranker.by_word, ranker.biases, lexical.texts.table, lexical.shares)
+
+    def take(self) -> Scratch:
+        """Memory of an earlier call where there is one."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            n_labels, n_words = len(self.counts), len(self.lexical.postings)
+            place_of = np.zeros(n_labels, dtype=np.int32)
+            return Scratch(place_of, no_sums(n_labels), np.zeros(n_words, dtype=np.float32))
+
+    def give_back(self, scratch: Scratch) -> None:
+        self._free.append(scratch)
+
+    def evidence(self, out: Gathered) -> Evidence:
+        counted = np.where(out.labels >= 0, self.counts[out.labels], 0)
+        return Evidence(*out[:6], counts=counted, words=(out.both, out.text, out.rows))
 
 
 def gather_at_once(
-    finder: Finder, look: Look, lexical: Lexical, ranker: SparseRows, counts: np.ndarray, bow: sp.csr_matrix,
-    excluded: Ragged | None, by_network: int, by_words: int, *, threads: int = 1,
+    finder: Finder, look: Look, tables: WordTables, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes,
+    *, threads: int = 1,
 ) -> Evidence:  # fmt: skip
     """The best labels of the network and of the words, each once, with all that speaks for them."""
-    from .cpu_search import nothing_found
-    from .kernels.gather import Gathered, Words
+    phi, logits = arrays_of(look)
+    excluded = excluded or Ragged.empty(len(phi))
+    found, nearest, out = to_be_found(len(phi), sizes)
+    fixed = (phi, logits, *search_arguments(finder), *csr_arrays(bow), tables.table, *excluded_arrays(excluded))
+    room = finder.cpu_search.room_for(excluded, finder.network.settings.beam_size)
 
-    search, settings, n_rows = finder.cpu_search, finder.network.settings, len(look.phi_BD)
-    shape = (n_rows, by_network + by_words)
+    def rows(start: int, stop: int) -> None:
+        scratch, search = tables.take(), finder.cpu_search.take_scratch(room)
+        gather_rows(start, stop, *fixed, search, scratch.sums, scratch.x, found, nearest, out)
+        finder.cpu_search.give_back(search)
+        tables.give_back(scratch)
+
+    kernels.run(rows, len(phi), threads)
+    return tables.evidence(out)
+
+
+def gather_together(
+    finders: Sequence[Finder], looks: Sequence[Look], tables: WordTables, bow: sp.csr_matrix, excluded: Ragged | None,
+    sizes: Sizes, *, threads: int = 1,
+) -> list[Evidence]:  # fmt: skip
+    """`gather_at_once` of several networks with the same words, which are read once."""
+    seen = [arrays_of(look) for look in looks]
+    n_rows = len(seen[0][0])
     excluded = excluded or Ragged.empty(n_rows)
-    labels, clusters = np.full(shape, NOTHING, dtype=np.int32), np.full(shape, NOTHING, dtype=np.int32)
-    out = Gathered(labels, clusters, *np.zeros((7, *shape), dtype=np.float32))
-    arguments = (
-        look.phi_BD.contiguous().numpy(), look.logits_BC.contiguous().numpy(), float(settings.alpha),
-        settings.beam_size, settings.shortlist_size, search.edges, search.classifiers, finder.by_label,
-        *csr_arrays(bow), Words(lexical.table, ranker.by_word, ranker.biases, lexical.texts.table, lexical.shares),
-        excluded.indptr, excluded.labels, by_words,
-    )  # fmt: skip
-    room = search.room_for(excluded, settings.beam_size)
-    found = nothing_found(n_rows, by_network)
-    kernels.run(partial(_gather, finder, lexical, room, arguments, found, out), n_rows, threads)
-    counted = np.where(labels >= 0, counts[np.maximum(labels, 0)], 0)
-    return Evidence(*out[:6], counts=counted, words=(out.both, out.text, out.rows))
+    found = []
+    for finder, (phi, logits) in zip(finders, seen, strict=True):
+        settings = finder.network.settings
+        found.append(
+            finder.cpu_search.find(
+                phi, logits, sizes.by_network, alpha=settings.alpha, beam_size=settings.beam_size,
+                size=settings.shortlist_size, excluded=excluded,
+            )
+        )  # fmt: skip
+    asked = np.concatenate([one.labels for one in found], axis=1)
+    _, nearest, shared = to_be_found(n_rows, Sizes(asked.shape[1], sizes.by_words))
+    shared.labels.fill(-1)
+    outs = [to_be_found(n_rows, sizes)[2] for _ in found]
+    x, left_out = csr_arrays(bow), excluded_arrays(excluded)
+
+    def rows(start: int, stop: int) -> None:
+        scratch = tables.take()
+        word_rows(start, stop, asked, *x, tables.table, *left_out, *scratch, nearest, shared)
+        for finder, (phi, logits), own, out in zip(finders, seen, found, outs, strict=True):
+            alpha, _, _, _, classifiers, by_label = search_arguments(finder)
+            rest = (own, nearest, shared, scratch.place_of, out)
+            member_rows(start, stop, phi, logits, alpha, classifiers, by_label, *rest)
+        tables.give_back(scratch)
+
+    kernels.run(rows, n_rows, threads)
+    return [tables.evidence(out) for out in outs]
 
 
-def _gather(
-    finder: Finder, lexical: Lexical, room: int, arguments: Any, found: Any, out: Any, start: int, stop: int
-) -> None:
-    from .kernels.gather import gather_rows
+def search_arguments(finder: Finder) -> tuple[Any, ...]:
+    """What the search of a network needs beside phi and logits."""
+    settings, search = finder.network.settings, finder.cpu_search
+    sizes = float(settings.alpha), settings.beam_size, settings.shortlist_size
+    return (*sizes, search.edges, search.classifiers, finder.by_label)
 
-    search_scratch, sums = finder.cpu_search.take_scratch(room), lexical.take_scratch()
-    gather_rows(start, stop, *arguments, search_scratch, sums, lexical.no_words(), found, out)
-    finder.cpu_search.give_back(search_scratch)
-    lexical.give_back(sums)
+
+def arrays_of(look: Look) -> tuple[np.ndarray, np.ndarray]:
+    return look.phi_BD.contiguous().numpy(), look.logits_BC.contiguous().numpy()
+
+
+def excluded_arrays(excluded: Ragged) -> tuple[np.ndarray, np.ndarray]:
+    return excluded.indptr, excluded.labels
+
+
+def to_be_found(n_rows: int, sizes: Sizes) -> tuple[Found, np.ndarray, Gathered]:
+    """(labels of the network, labels by words, both with their parts), to be written to."""
+
+    def empty(kind: Any, width: int) -> Any:
+        numbers = ("labels", "cluster", "clusters")
+        arrays = (np.empty((n_rows, width), np.int32 if name in numbers else np.float32) for name in kind._fields)
+        return kind(*arrays)
+
+    nearest = np.empty((n_rows, sizes.by_words), dtype=np.int32)
+    return empty(Found, sizes.by_network), nearest, empty(Gathered, sum(sizes))

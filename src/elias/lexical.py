@@ -89,10 +89,6 @@ class Lexical:
     def give_back(self, scratch: Sums) -> None:
         self._free.append(scratch)
 
-    def no_words(self) -> np.ndarray:
-        """A text without words, as long as there are words."""
-        return np.zeros(len(self.postings), dtype=np.float32)
-
     def scores(
         self, x: sp.csr_matrix, labels: np.ndarray, both: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

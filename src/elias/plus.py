@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from .errors import ModelError
 from .evidence import Evidence
 from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
-from .gathering import gather_at_once
+from .gathering import Sizes, WordTables, gather_at_once
 from .lexical import Lexical
 from .model import ragged
 from .paths import Ragged
@@ -72,19 +73,24 @@ class Plus:
 
     def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
-        n_labels = len(self.counts)
-        by_network, by_words = min(max(k, self.by_network), n_labels), min(self.by_words, n_labels)
         if finder.network.device.type != "cpu":
-            return self.gather_stepwise(finder, look, bow, excluded, by_network, by_words)
-        tables = self.lexical, self.ranker, self.counts
-        return gather_at_once(finder, look, *tables, bow, excluded, by_network, by_words, threads=self.threads)
+            return self.gather_stepwise(finder, look, bow, excluded, self.sizes(k))
+        return gather_at_once(finder, look, self.tables, bow, excluded, self.sizes(k), threads=self.threads)
+
+    def sizes(self, k: int) -> Sizes:
+        """How many candidates the k best of a text are chosen from."""
+        return Sizes(min(max(k, self.by_network), len(self.counts)), min(self.by_words, len(self.counts)))
+
+    @cached_property
+    def tables(self) -> WordTables:
+        return WordTables(self.lexical, self.ranker, self.counts)
 
     def gather_stepwise(
-        self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, by_network: int, by_words: int
+        self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
     ) -> Evidence:
         """`gather` as it is defined, on any device."""
-        found = finder.find_from(look, by_network, excluded=excluded)
-        nearest, both = self.lexical.search(bow, by_words, found.labels, excluded)
+        found = finder.find_from(look, sizes.by_network, excluded=excluded)
+        nearest, both = self.lexical.search(bow, sizes.by_words, found.labels, excluded)
         labels, shared = united(found.labels, nearest.labels, both, nearest.scores)
         return self._evidence(labels, finder.parts_of(look, labels), bow, shared)
 

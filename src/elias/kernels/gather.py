@@ -5,7 +5,8 @@
     3  both lists as one, each label once
     4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin, v.x, t.x and c.x
 
-What step 1 knows of a label (sigmoid(z)) and step 2 of all (v.x) is not computed again.
+What step 1 knows of a label (sigmoid(z)) and step 2 of all (v.x) is not computed again. Members of an ensemble that
+have the same words share what the words say (`word_rows`); the network's part is each one's own (`member_rows`).
 Twin: `Plus.gather_stepwise`, which calls the parts one after the other.
 """
 
@@ -52,70 +53,118 @@ class Gathered(NamedTuple):
 @njit(cache=True, nogil=True)
 def gather_rows(  # type: ignore[no-untyped-def]
     start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, by_label, x_indptr, x_words, x_values,
-    words, excluded_indptr, excluded_labels, by_words, search_scratch, sums, x, found, out,
+    words, excluded_indptr, excluded_labels, search_scratch, sums, x, found, nearest, out,
 ):  # fmt: skip
-    """Fill `out` for rows start..stop, whatever it holds before. `x` is zero, as long as there are words; `sums` as in `postings`.
+    """Fill `out` for rows start..stop, whatever it holds before. Scratch as in `word_rows`.
 
     Step by step for all rows: the tables of one step stay near the processor.
     """
     for row in range(start, stop):
-        nothing(row, found, out)
+        found.labels[row, :] = -1
+        nothing(row, out)
     find_rows(
         start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, excluded_indptr, excluded_labels,
         search_scratch, found,
     )  # fmt: skip
-    known, counts = np.empty(stop - start, dtype=np.int64), np.empty(stop - start, dtype=np.int64)
-    nearest, nearest_scores = np.empty(by_words, dtype=np.int32), np.empty(by_words, dtype=np.float32)
+    word_rows(
+        start, stop, found.labels, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels,
+        search_scratch.place_of, sums, x, nearest, out,
+    )  # fmt: skip
+    s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
+    for row in range(start, stop):
+        known = how_many(found.labels[row])
+        out.classifier[row, :known] = found.classifiers[row, :known]
+        cluster_scores(logits_BC[row], alpha, s_C)
+        network_parts(row, known, phi_BD[row], s_C, classifiers, by_label, out)
+
+
+@njit(cache=True, nogil=True)
+def word_rows(  # type: ignore[no-untyped-def]
+    start, stop, asked, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels, place_of, sums, x,
+    nearest, out,
+):  # fmt: skip
+    """The best labels by words into `nearest`; those and the labels asked about, each once, into `out` with v.x, t.x,
+    c.x and margin. `x` is zero, as long as there are words; `sums` as in `postings`; `place_of` [L] has any content.
+    """
+    scores = np.empty(nearest.shape[1], dtype=np.float32)
     for row in range(start, stop):
         first, last = x_indptr[row], x_indptr[row + 1]
         touched = add_up(x_words[first:last], x_values[first:last], words.postings, sums)
         for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
             sums.sums[excluded_labels[j]] = np.float32(0.0)
-        n_nearest = best_labels(touched, sums, nearest, nearest_scores)
-        of_network, count = unite(found.labels[row], nearest[:n_nearest], search_scratch.place_of, out.labels[row])
+        count = best_labels(touched, sums, nearest[row], scores)
+        nearest[row, count:] = -1
+        count = unite(asked[row], nearest[row], place_of, out.labels[row])
         for column in range(count):
             out.both[row, column] = sums.sums[out.labels[row, column]]
         clear(touched, sums)
-        known[row - start], counts[row - start] = of_network, count
-    s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
     for row in range(start, stop):
-        of_network, count = known[row - start], counts[row - start]
-        cluster_scores(logits_BC[row], alpha, s_C)
-        out.classifier[row, :of_network] = found.classifiers[row, :of_network]
-        network_parts(row, of_network, count, phi_BD[row], s_C, classifiers, by_label, out)
+        first, last = x_indptr[row], x_indptr[row + 1]
+        margins(x_words[first:last], x_values[first:last], words, sums.sums, out.labels[row], out.margin[row])
     for row in range(start, stop):
-        first, last, labels = x_indptr[row], x_indptr[row + 1], out.labels[row, : counts[row - start]]
-        margins(x_words[first:last], x_values[first:last], words, sums.sums, labels, out.margin[row])
-    for row in range(start, stop):
-        text_parts(row, counts[row - start], x_indptr, x_words, x_values, words, x, out)
+        text_parts(row, x_indptr, x_words, x_values, words, x, out)
 
 
 @njit(cache=True, nogil=True)
-def nothing(row, found, out):  # type: ignore[no-untyped-def]
+def member_rows(  # type: ignore[no-untyped-def]
+    start, stop, phi_BD, logits_BC, alpha, classifiers, by_label, found, nearest, shared, place_of, out
+):
+    """`out` of one member of an ensemble: its own labels and the nearest ones, the word parts of which `shared` has."""
+    s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
+    for row in range(start, stop):
+        nothing(row, out)
+        taken = np.zeros(shared.labels.shape[1], dtype=np.bool_)
+        for place in range(how_many(shared.labels[row])):
+            place_of[shared.labels[row, place]] = place
+        count = 0
+        for own in (found.labels[row], nearest[row]):
+            for column in range(how_many(own)):
+                place = place_of[own[column]]
+                if taken[place]:
+                    continue
+                taken[place] = True
+                out.labels[row, count], out.both[row, count] = own[column], shared.both[row, place]
+                out.margin[row, count], out.text[row, count] = shared.margin[row, place], shared.text[row, place]
+                out.rows[row, count] = shared.rows[row, place]
+                count += 1
+        known = how_many(found.labels[row])
+        out.classifier[row, :known] = found.classifiers[row, :known]
+        cluster_scores(logits_BC[row], alpha, s_C)
+        network_parts(row, known, phi_BD[row], s_C, classifiers, by_label, out)
+
+
+@njit(cache=True, nogil=True)
+def nothing(row, out):  # type: ignore[no-untyped-def]
     """A row without labels, whatever was there."""
-    found.labels[row, :] = -1
     out.labels[row, :], out.cluster[row, :] = -1, -1
     for part in (out.cluster_score, out.edge_score, out.classifier, out.margin, out.both, out.text, out.rows):
         part[row, :] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True)
+def how_many(labels):  # type: ignore[no-untyped-def]
+    """Labels before the first -1."""
+    count = 0
+    while count < len(labels) and labels[count] >= 0:
+        count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
 def unite(first, second, place_of, labels):  # type: ignore[no-untyped-def]
-    """Labels of both lists, each once, those of the first in front; returns how many these are, and all.
+    """Labels of both lists, each once, those of the first in front; returns how many.
 
     `place_of` has any content: a place is believed only if this label is there.
     """
     count = 0
-    while count < len(first) and first[count] >= 0:
-        labels[count], place_of[first[count]] = first[count], count
-        count += 1
-    of_first = count
-    for label in second:
-        place = place_of[label]
-        if not (0 <= place < of_first and labels[place] == label):
-            labels[count] = label
-            count += 1
-    return of_first, count
+    for some in (first, second):
+        for label in some:
+            if label >= 0:
+                place = place_of[label]
+                if not (0 <= place < count and labels[place] == label):
+                    labels[count], place_of[label] = label, count
+                    count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -133,9 +182,10 @@ def cluster_scores(logits_C, alpha, s_C):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def network_parts(row, known, count, phi, s_C, classifiers, by_label, out):  # type: ignore[no-untyped-def]
+def network_parts(row, known, phi, s_C, classifiers, by_label, out):  # type: ignore[no-untyped-def]
     """Paths to all labels of a row; sigmoid(z) of those that the network did not find itself."""
     labels, flat, dim = out.labels[row], classifiers.rows.reshape(-1), len(phi)
+    count = how_many(labels)
     for column in range(count):
         if column + 2 * AHEAD < count:
             prefetch(by_label.indptr, np.int64(labels[column + 2 * AHEAD]))
@@ -162,6 +212,7 @@ def margins(x_words, x_values, words, sums, labels, out):  # type: ignore[no-unt
     `sums` is zero before and after.
     """
     ranker, length = words.ranker, 0
+    labels = labels[: how_many(labels)]
     for column in range(len(labels)):
         out[column] = words.biases[labels[column]]
     for j in range(len(x_words)):
@@ -187,11 +238,11 @@ def margins(x_words, x_values, words, sums, labels, out):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def text_parts(row, count, x_indptr, x_words, x_values, words, x, out):  # type: ignore[no-untyped-def]
+def text_parts(row, x_indptr, x_words, x_values, words, x, out):  # type: ignore[no-untyped-def]
     """t.x and c.x of the labels of a row, whose v.x is known."""
     for j in range(x_indptr[row], x_indptr[row + 1]):
         x[x_words[j]] += x_values[j]
-    texts, shares = words.texts, words.shares.reshape(-1)
+    texts, shares, count = words.texts, words.shares.reshape(-1), how_many(out.labels[row])
     for column in range(count):
         if column + 2 * AHEAD < count:
             prefetch(texts.indptr, np.int64(out.labels[row, column + 2 * AHEAD]))
