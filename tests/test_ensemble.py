@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from elias.ensemble import NAME, Ensemble, averaged
 from elias.errors import InputError, ModelError, RunError
 from elias.evaluation import evaluate_model
 from elias.fitting import SHARED, fit_to
+from elias.persistence import same_files
 from elias.predictions import Predictions
 from elias.predictor import Model, load_model
 from processes import PLUS, SMALL, content, here, one_line, sets, start, wait_until
@@ -263,3 +265,43 @@ def test_new_settings_are_shared_anew(tiny_dataset: Path, tmp_path: Path) -> Non
         assert os.path.samefile(runs / "member-0" / "10-features" / name, runs / "member-1" / "10-features" / name)
     assert load_model(made / "member-1").network.encoder.dim == 8
     assert isinstance(elias.load(made), Ensemble)
+
+
+# -- words read once --------------------------------------------------------------------------------------------------
+
+
+def test_members_that_share_their_words_read_them_once(ensemble: Ensemble, ensemble_folder: Path) -> None:
+    """The same answer as member by member, to a few texts and to many, with labels left out, with parts."""
+    assert ensemble._shares_words
+    first, second = ensemble.members
+    assert first.plus is not None
+    assert second.plus is not None
+    assert first.plus.lexical is second.plus.lexical
+    assert first.plus.ranker is second.plus.ranker
+    apart = Ensemble([load_model(ensemble_folder / name, threads=2) for name in ("member-0", "member-1")])
+    assert not apart._shares_words
+    names = ensemble.labels.ids
+    texts = ["babipo nazadi vunili", "", "xylophone", "tarizi vafonu tarizi", *["muruga dubeda noruno"] * 6]
+    for count in (1, 3, 10):
+        for block in (None, names[:9], names):
+            ours = ensemble.predict(texts[:count], k=7, block=block, explain=True)
+            theirs = apart.predict(texts[:count], k=7, block=block, explain=True)
+            np.testing.assert_array_equal(ours.labels, theirs.labels)
+            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-3, atol=1e-6)
+            assert ours.parts is not None
+            assert theirs.parts is not None
+            for name, values in theirs.parts.items():
+                np.testing.assert_allclose(ours.parts[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
+    with pytest.raises(InputError, match="1 ids for 2 inputs"):
+        ensemble.predict(texts[:2], ids=["one"])
+
+
+def test_files_that_differ_are_not_shared(ensemble_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(ensemble_folder / "member-0", folder)
+    assert same_files(folder, ensemble_folder / "member-0", "lexical.safetensors", "ranker.safetensors")
+    changed = bytearray((folder / "ranker.safetensors").read_bytes())
+    changed[-1] ^= 1
+    (folder / "ranker.safetensors").write_bytes(bytes(changed))
+    assert not same_files(folder, ensemble_folder / "member-0", "lexical.safetensors", "ranker.safetensors")
+    assert not same_files(folder, ensemble_folder / "member-0", "not there")

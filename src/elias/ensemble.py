@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ import scipy.sparse as sp
 from .dataset.labels import LabelSet
 from .errors import InputError, ModelError
 from .finder import Finder
-from .model import Network
+from .model import Network, ragged
 from .persistence import read_object, write_json, written_beside
 from .predictions import NOTHING, NUMBERS, Predictions
 from .predictor import Model, load_model
 from .rare import rarely
+from .together import find_together, share_words
 
 NAME = "ensemble.json"
 FORMAT_VERSION = 1
@@ -118,15 +120,37 @@ class Ensemble:
             return rarely(self, inputs, k, rare, ids=ids, candidates=candidates, allow=allow, block=block,
                           threshold=threshold, explain=explain)  # fmt: skip
         depth = max([k, DEPTH, len(allow or ()), *map(len, candidates or ())])
-        options: dict[str, Any] = {"ids": ids, "candidates": candidates, "allow": allow, "block": block}
-        found = [member.predict(inputs, depth, **options, explain=explain) for member in self.members]
+        if self._shares_words and candidates is None and allow is None:
+            found = self._together(inputs, depth, ids, block, explain)
+        else:
+            options: dict[str, Any] = {"ids": ids, "candidates": candidates, "allow": allow, "block": block}
+            found = [member.predict(inputs, depth, **options, explain=explain) for member in self.members]
         answer = replace(averaged(found, min(k, len(self.labels))), ids=ids, label_ids=self.labels.ids)
         return answer if threshold is None else answer.above(threshold)
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """As in `Model.predict_rows`."""
-        found = [member.predict_rows(inputs, excluded, max(k, DEPTH)) for member in self.members]
+        if self._shares_words:
+            given, depth = self.members[0].given(inputs), min(max(k, DEPTH), len(self.labels))
+            found = find_together(self.members, given, depth, lambda rows: ragged(excluded, rows)[0], False)
+        else:
+            found = [member.predict_rows(inputs, excluded, max(k, DEPTH)) for member in self.members]
         return replace(averaged(found, min(k, len(self.labels))), label_ids=self.labels.ids)
+
+    @cached_property
+    def _shares_words(self) -> bool:
+        return share_words(self.members)
+
+    def _together(
+        self, inputs: Any, k: int, ids: Sequence[str] | None, block: Sequence[str] | None, explain: bool
+    ) -> list[Predictions]:
+        """What each member predicts, words read once."""
+        first = self.members[0]
+        blocked = first.numbers_of(block or [], "block")
+        given, k = first.given(inputs), min(k, len(self.labels))
+        if ids is not None and len(ids) != len(given):
+            raise InputError(f"{len(ids)} ids for {len(given)} inputs; give one for each")
+        return find_together(self.members, given, k, lambda rows: first.excluded_of(blocked, ids, rows), explain)
 
     def save(self, folder: str | Path) -> None:
         """Write all members; the folder appears whole, or not at all. An existing folder is refused."""
@@ -191,7 +215,10 @@ def load(folder: str | Path, *, device: str = "auto", threads: int | None = None
     for name in names:
         if not (folder / name).is_dir():
             raise ModelError(f"{folder / NAME}: names the member {name}, which is not there; restore it from a copy")
-    return Ensemble([load_model(folder / name, device=device, threads=threads) for name in names])
+    first = load_model(folder / names[0], device=device, threads=threads)
+    like = folder / names[0], first
+    others = [load_model(folder / name, device=device, threads=threads, like=like) for name in names[1:]]
+    return Ensemble([first, *others])
 
 
 def only_member(model: Model | Ensemble, folder: str | Path, what: str) -> Model:

@@ -23,6 +23,7 @@ from elias.persistence import read_object, write_array, write_json
 from elias.words import HIGHEST_COUNT, GrowingWords, Words, chunks_of
 
 FORMAT_VERSION = 1
+FILES = ("vectorizer.json", "vectorizer.npy")
 FEW_TEXTS = 1000  # below, a word of a single text is worth keeping
 MAX_WORDS = 500_000
 

@@ -73,8 +73,9 @@ class Learned:
         from .kernels.fuse import Weights
 
         arrays = (self.mean, self.spread, self.linear, self.hidden, self.shift, self.out)
-        rest = (np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST))
-        return Weights(*(np.ascontiguousarray(array, dtype=np.float32) for array in arrays), *rest)
+        mean, spread, linear, hidden, shift, out = (np.ascontiguousarray(array, dtype=np.float32) for array in arrays)
+        limits = np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST)
+        return Weights(mean, 1 / spread, linear, np.ascontiguousarray(hidden.T), shift, out, *limits)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def gather_at_once(
 
     def rows(start: int, stop: int) -> None:
         scratch, search = tables.take(), finder.cpu_search.take_scratch(room)
-        gather_rows(start, stop, *fixed, search, scratch.sums, scratch.x, found, nearest, out)
+        gather_rows(start, stop, *fixed, search, scratch.sums, scratch.x, found, nearest, out)  # type: ignore[call-arg]
         finder.cpu_search.give_back(search)
         tables.give_back(scratch)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import filecmp
 import json
 import os
 import shutil
@@ -98,6 +99,17 @@ def link_tree(source: Path, target: Path) -> None:
             link_tree(item, target / item.name)
         else:
             link_or_copy(item, target / item.name)
+
+
+def same_files(one: Path, other: Path, *names: str) -> bool:
+    """Whether files of these names are the same in two folders: links to one file, or equal byte for byte."""
+    try:
+        return all(
+            os.path.samefile(one / name, other / name) or filecmp.cmp(one / name, other / name, shallow=False)
+            for name in names
+        )
+    except OSError:
+        return False
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:

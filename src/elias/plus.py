@@ -52,24 +52,23 @@ class Plus:
     threads: int = 1
 
     def find(
-        self, finder: Finder, prepared: Any, bow: sp.csr_matrix, rows: np.ndarray, k: int,
+        self, finder: Finder, look: Look, bow: sp.csr_matrix, k: int,
         *, excluded: Ragged | None = None, explain: bool = False,
     ) -> Predictions:  # fmt: skip
-        """The k best labels of some rows; `bow` holds those rows only."""
-        evidence = self.gather(finder, finder.look(prepared, rows), bow, excluded, k)
-        return self._rank(evidence, self.fusion.score(evidence, threads=self.threads), k, explain)
+        """The k best labels of rows that have been looked at; `bow` holds those rows only."""
+        evidence = self.gather(finder, look, bow, excluded, k)
+        return self.rank(evidence, k, explain)
 
     def score(
-        self, finder: Finder, prepared: Any, bow: sp.csr_matrix, rows: np.ndarray, k: int, wanted: Ragged,
+        self, finder: Finder, look: Look, bow: sp.csr_matrix, k: int, wanted: Ragged,
         *, excluded: Ragged | None = None, explain: bool = False,
     ) -> Predictions:  # fmt: skip
         """The k best of each row's own candidates, each with the score it has among the labels that `find` finds."""
-        look = finder.look(prepared, rows)
         freely = self.gather(finder, look, bow, excluded, k)
         best = freely.best(freely.columns())
         labels = padded(wanted)
         evidence = self._evidence(labels, finder.parts_of(look, labels), bow)
-        return self._rank(evidence, self.fusion.score(evidence, best, threads=self.threads), k, explain)
+        return self.rank(evidence, k, explain, best)
 
     def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
@@ -103,10 +102,11 @@ class Plus:
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)
         return Evidence(labels, *parts, margin, words, counts)
 
-    def _rank(self, evidence: Evidence, scores: np.ndarray, k: int, explain: bool) -> Predictions:
-        """The k best by the final score, ties to the lower label."""
+    def rank(self, evidence: Evidence, k: int, explain: bool, best: np.ndarray | None = None) -> Predictions:
+        """The k best by the final score, ties to the lower label; `best` as in `Evidence.columns`."""
         from .kernels.fuse import rank_rows
 
+        scores = self.fusion.score(evidence, best, threads=self.threads)
         labels = np.ascontiguousarray(evidence.labels)
         places = np.empty((len(labels), k), dtype=np.int64)
         kernels.run(rank_rows, len(labels), self.threads, labels, scores, places)
@@ -133,15 +133,17 @@ class Plus:
         write_json(folder / NAME, {"by_network": self.by_network, "by_words": self.by_words})
 
     @classmethod
-    def load(cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int) -> Plus:
+    def load(cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int, like: Plus | None = None) -> Plus:
+        """`like`: another one with the same words and ranker, which are not read again."""
         sizes = read_object(folder / NAME, "by_network", "by_words")
         if not all(type(sizes[name]) is int and sizes[name] > 0 for name in ("by_network", "by_words")):
             raise ModelError(
                 f"{folder / NAME}: by_network and by_words must be whole numbers above 0; restore the file"
             )
+        size = {"n_labels": len(counts), "n_words": n_words}
         return cls(
-            lexical=Lexical.load(folder, n_labels=len(counts), n_words=n_words, threads=threads),
-            ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words),
+            lexical=Lexical.load(folder, **size, threads=threads) if like is None else like.lexical,
+            ranker=load_ranker(folder, **size) if like is None else like.ranker,
             fusion=Fusion.load(folder),
             counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"], threads=threads,
         )  # fmt: skip

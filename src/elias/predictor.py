@@ -32,19 +32,23 @@ from .dataset.labels import LabelSet
 from .devices import pick_device, pick_threads
 from .encoders import Inputs
 from .errors import InputError, ModelError, did_you_mean
+from .features import FILES as TFIDF_FILES
 from .features import TfIdf
-from .finder import BATCH, Finder
+from .finder import BATCH, Finder, Look
 from .label_file import read_labels, write_labels
+from .lexical import NAME as LEXICAL
 from .model import Network, ragged
 from .network_files import load_network, write_network
-from .persistence import read_object, write_json, written_beside
+from .persistence import read_object, same_files, write_json, written_beside
 from .plus import NAME as PLUS
 from .plus import Plus
 from .predictions import Predictions, stack
 from .quick import FEW, Quick
+from .ranker import NAME as RANKER
 from .rare import rarely
 from .search import Ragged
 from .search_files import read_search, write_search
+from .sparse_rows import csr_arrays
 from .version import __version__
 
 FORMAT_VERSION = 3
@@ -152,7 +156,7 @@ class Model:
             if items is not None and len(items) != n:
                 raise InputError(f"{len(items)} {what} for {n} inputs; give one for each")
         k = min(k, len(self.labels))
-        blocked = self._numbers(block or [], "block")
+        blocked = self.numbers_of(block or [], "block")
         if candidates is None and allow is None:
             wanted, batch = None, BATCH
         else:
@@ -162,7 +166,7 @@ class Model:
         pieces = []
         for start in range(0, n, batch):
             rows = np.arange(start, min(start + batch, n))
-            excluded = self._excluded(blocked, ids, rows)
+            excluded = self.excluded_of(blocked, ids, rows)
             if wanted is None:
                 found = self._find(given, prepared, rows, k, excluded, explain)
             else:
@@ -185,16 +189,23 @@ class Model:
             return None
         if not all(isinstance(text, str) for text in inputs) or (ids is not None and len(ids) != len(inputs)):
             return None
-        excluded = self._excluded(self._numbers(block or [], "block"), ids, np.arange(len(inputs)))
+        excluded = self.excluded_of(self.numbers_of(block or [], "block"), ids, np.arange(len(inputs)))
         found = self._quick.find(inputs, min(k, len(self.labels)), excluded)
         return replace(found, ids=ids, label_ids=self.labels.ids)
+
+    def look(self, given: Inputs, prepared: Any, rows: np.ndarray) -> Look:
+        """Some inputs as the search sees them."""
+        if len(rows) <= FEW and self._quick is not None:
+            return self._quick.look(*csr_arrays(words_of(given, rows)))
+        return self.finder.look(prepared, rows)
 
     def _find(
         self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, excluded: Ragged | None, explain: bool
     ) -> Predictions:
         if self.plus is None:
             return self.finder.find(prepared, rows, k, excluded=excluded, explain=explain)
-        return self.plus.find(self.finder, prepared, _words(given, rows), rows, k, excluded=excluded, explain=explain)
+        look = self.look(given, prepared, rows)
+        return self.plus.find(self.finder, look, words_of(given, rows), k, excluded=excluded, explain=explain)
 
     def _score(
         self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, wanted: Ragged, excluded: Ragged | None,
@@ -202,9 +213,8 @@ class Model:
     ) -> Predictions:  # fmt: skip
         if self.plus is None:
             return self.finder.score(prepared, rows, k, wanted, explain=explain)
-        return self.plus.score(
-            self.finder, prepared, _words(given, rows), rows, k, wanted, excluded=excluded, explain=explain
-        )
+        look = self.look(given, prepared, rows)
+        return self.plus.score(self.finder, look, words_of(given, rows), k, wanted, excluded=excluded, explain=explain)
 
     @property
     def gives_probabilities(self) -> bool:
@@ -223,7 +233,7 @@ class Model:
                 "calibration rows; fit it again with split.calibration_rows=500 or more, or leave the threshold out"
             )
 
-    def _excluded(self, blocked: np.ndarray, ids: Sequence[str] | None, rows: np.ndarray) -> Ragged | None:
+    def excluded_of(self, blocked: np.ndarray, ids: Sequence[str] | None, rows: np.ndarray) -> Ragged | None:
         """Labels that each row must not be given; None for the usual case that there are none."""
         if len(blocked) == 0 and (ids is None or not self.exclude_own_id):
             return None
@@ -233,11 +243,11 @@ class Model:
         self, candidates: Sequence[Sequence[str]] | None, allow: Sequence[str] | None, n: int
     ) -> list[np.ndarray]:
         """The label numbers each input may be given."""
-        allowed = None if allow is None else self._numbers(allow, "allow")
+        allowed = None if allow is None else self.numbers_of(allow, "allow")
         if candidates is None:
             assert allowed is not None
             return [allowed] * n
-        wanted = [self._numbers(names, f"candidates of input {row}") for row, names in enumerate(candidates)]
+        wanted = [self.numbers_of(names, f"candidates of input {row}") for row, names in enumerate(candidates)]
         return wanted if allowed is None else [np.intersect1d(numbers, allowed) for numbers in wanted]
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
@@ -257,7 +267,7 @@ class Model:
         number = self.labels.number_of.get(str(ids[row]))
         return np.array([] if number is None else [number], dtype=np.int64)
 
-    def _numbers(self, names: Sequence[str], what: str) -> np.ndarray:
+    def numbers_of(self, names: Sequence[str], what: str) -> np.ndarray:
         """Label numbers of some label ids."""
         if isinstance(names, str):
             raise InputError(f'{what}: "{names}" is one text; give a list of label ids')
@@ -294,8 +304,13 @@ class Model:
         write_json(folder / "config.json", config)
 
 
-def load_model(folder: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
-    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size."""
+def load_model(
+    folder: str | Path, *, device: str = "auto", threads: int | None = None, like: tuple[Path, Model] | None = None
+) -> Model:
+    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size.
+
+    `like`: another model and its folder; tables from files that are the same are held once.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")
@@ -308,7 +323,7 @@ def load_model(folder: str | Path, *, device: str = "auto", threads: int | None 
     _agree(folder / "labels.tsv", f"{len(labels)} labels", len(labels), "index.safetensors", index.n_labels)
     words = read_object(folder / "clusters.json", "words")["words"]
     _agree(folder / "clusters.json", f"{len(words)} clusters", len(words), "index.safetensors", index.n_clusters)
-    vectorizer = TfIdf.load(folder) if about["dataset"]["features"] is None else None
+    vectorizer = _vectorizer(folder, like) if about["dataset"]["features"] is None else None
     table = network.encoder.tables().get("words")
     if vectorizer is not None and table is not None:
         n_words = vectorizer.n_features
@@ -323,18 +338,26 @@ def load_model(folder: str | Path, *, device: str = "auto", threads: int | None 
         n_train=about.pop("n_train"),
         about=about,
         cpu_search=read_search(network, folder),
-        plus=_load_plus(folder, counts, vectorizer, about, network.threads),
+        plus=_load_plus(folder, counts, vectorizer, about, network.threads, like),
     )
 
 
+def _vectorizer(folder: Path, like: tuple[Path, Model] | None) -> TfIdf:
+    if like is not None and like[1].vectorizer is not None and same_files(folder, like[0], *TFIDF_FILES):
+        return like[1].vectorizer
+    return TfIdf.load(folder)
+
+
 def _load_plus(
-    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], threads: int
-) -> Plus | None:
+    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], threads: int,
+    like: tuple[Path, Model] | None,
+) -> Plus | None:  # fmt: skip
     """ELIAS++ of a folder, where it has one."""
     if not (folder / PLUS).exists():
         return None
     n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
-    return Plus.load(folder, counts, n_words, threads=threads)
+    other = None if like is None or not same_files(folder, like[0], LEXICAL, RANKER) else like[1].plus
+    return Plus.load(folder, counts, n_words, threads=threads, like=other)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -372,7 +395,7 @@ def _texts(inputs: Any) -> Sequence[str]:
     return checked
 
 
-def _words(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:
+def words_of(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:
     """tf-idf of some inputs, or their sparse vectors."""
     assert given.bow is not None
     return given.bow if len(rows) == given.bow.shape[0] else sp.csr_matrix(given.bow[rows])

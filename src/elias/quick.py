@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from .encoders.bag import BagEncoder
 from .features import TfIdf
-from .finder import Finder
+from .finder import Finder, Look
 from .fusion import Learned
 from .gathering import search_arguments, to_be_found
 from .kernels.embed import Embedding, embed_rows
@@ -56,18 +57,28 @@ class Quick:
         """The k best labels of each text."""
         n, x = len(texts), self._features(texts)
         excluded = excluded or Ragged.empty(n)
-        phi_BD, logits_BC = (np.empty((n, width), dtype=np.float32) for width in self._shape)
-        embed_rows(0, n, *x, self._embedding, phi_BD, logits_BC)
+        phi_BD, logits_BC = self._embed(*x)
         found, nearest, out = to_be_found(n, self.plus.sizes(k))
         room = self.finder.cpu_search.room_for(excluded, self.finder.network.settings.beam_size)
         scratch, search = self.plus.tables.take(), self.finder.cpu_search.take_scratch(room)
-        gather_rows(
+        gather_rows(  # type: ignore[call-arg]
             0, n, phi_BD, logits_BC, *self._search, *x, self._words, excluded.indptr, excluded.labels, search,
             scratch.sums, scratch.x, found, nearest, out,
         )  # fmt: skip
         self.finder.cpu_search.give_back(search)
         self.plus.tables.give_back(scratch)
         return self._ranked(out, k)
+
+    def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
+        """phi and W_C phi of some rows of tf-idf."""
+        phi_BD, logits_BC = self._embed(indptr, words, values)
+        return Look(torch.from_numpy(phi_BD), torch.from_numpy(logits_BC))
+
+    def _embed(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n = len(indptr) - 1
+        phi_BD, logits_BC = (np.empty((n, width), dtype=np.float32) for width in self._shape)
+        embed_rows(0, n, indptr, words, values, self._embedding, phi_BD, logits_BC)
+        return phi_BD, logits_BC
 
     def _features(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """tf-idf as (indptr, words, values)."""

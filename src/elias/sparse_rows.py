@@ -119,9 +119,7 @@ def no_sums(n_labels: int) -> Sums:
     return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
 
 
-def postings_with_columns(
-    rows: SparseRows, n_labels: int, *, share: int | None = None, threads: int = 1
-) -> Postings:
+def postings_with_columns(rows: SparseRows, n_labels: int, *, share: int | None = None, threads: int = 1) -> Postings:
     """Rows are words; one that more than 1 / share of the labels have gets a column (0: none; default COLUMN_SHARE)."""
     from .kernels.postings import Postings, fill_columns
 

@@ -188,11 +188,11 @@ def network_parts(row, known, phi, s_C, classifiers, by_label, out):  # type: ig
     count = how_many(labels)
     for column in range(count):
         if column + 2 * AHEAD < count:
-            prefetch(by_label.indptr, np.int64(labels[column + 2 * AHEAD]))
+            prefetch(by_label.indptr, np.int64(labels[column + 2 * AHEAD]))  # type: ignore[call-arg]
         if column + AHEAD < count:
             ahead = np.int64(labels[column + AHEAD])
-            prefetch(by_label.clusters, by_label.indptr[ahead])
-            prefetch(by_label.scores, by_label.indptr[ahead])
+            prefetch(by_label.clusters, by_label.indptr[ahead])  # type: ignore[call-arg]
+            prefetch(by_label.scores, by_label.indptr[ahead])  # type: ignore[call-arg]
             if column + AHEAD >= known:
                 fetch(flat, ahead, dim)
         label = labels[column]
@@ -245,12 +245,12 @@ def text_parts(row, x_indptr, x_words, x_values, words, x, out):  # type: ignore
     texts, shares, count = words.texts, words.shares.reshape(-1), how_many(out.labels[row])
     for column in range(count):
         if column + 2 * AHEAD < count:
-            prefetch(texts.indptr, np.int64(out.labels[row, column + 2 * AHEAD]))
+            prefetch(texts.indptr, np.int64(out.labels[row, column + 2 * AHEAD]))  # type: ignore[call-arg]
         if column + AHEAD < count:
             ahead = np.int64(out.labels[row, column + AHEAD])
-            prefetch(texts.words, texts.indptr[ahead])
-            prefetch(texts.weights, texts.indptr[ahead])
-            prefetch(shares, 2 * ahead)
+            prefetch(texts.words, texts.indptr[ahead])  # type: ignore[call-arg]
+            prefetch(texts.weights, texts.indptr[ahead])  # type: ignore[call-arg]
+            prefetch(shares, 2 * ahead)  # type: ignore[call-arg]
         label = out.labels[row, column]
         text = product(texts, label, x)
         of_rows, of_text = shares[2 * label], shares[2 * label + 1]

@@ -222,7 +222,7 @@ def top_k(start, stop, scores_BN, order_BN, out_BK):  # type: ignore[no-untyped-
 @njit(cache=True, nogil=True)
 def strongest_path(label, s_C, indptr, clusters, scores):  # type: ignore[no-untyped-def]
     """The edge of the strongest path s_c * e to a label over all of its clusters, ties to the lower cluster, or -1."""
-    best, best_edge = np.float32(-1.0), np.int64(-1)
+    best, best_edge = np.float32(-1.0), -1
     for edge in range(indptr[label], indptr[label + 1]):
         path = s_C[clusters[edge]] * scores[edge]
         if path > best:
