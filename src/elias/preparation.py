@@ -197,14 +197,21 @@ def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tup
 
 
 def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> Encoder:
-    """The encoder as it starts: word embeddings from an SVD, or a pretrained transformer, or the bare head."""
+    """The encoder as it starts: word embeddings from an SVD, or a pretrained transformer, or both, or the bare head."""
     wanted: EncoderSettings = settings.encoder
-    if wanted.kind == "transformer":
+    if wanted.kind in ("transformer", "hybrid"):
         if train.texts is None:
-            raise SettingsError("encoder.kind=transformer needs texts; this dataset has vectors")
+            raise SettingsError(f"encoder.kind={wanted.kind} needs texts; this dataset has vectors")
         from .encoders.transformer import TransformerEncoder
 
-        return TransformerEncoder.from_settings(wanted)
+        pretrained = TransformerEncoder.from_settings(wanted)
+        if wanted.kind == "transformer":
+            return pretrained
+        from .encoders.hybrid import HybridEncoder
+
+        assert bow is not None
+        bag = _new_bag(settings, bow)
+        return HybridEncoder(bag, pretrained, weight=wanted.sentence_weight, seed=settings.run.seed)
     if wanted.kind == "bag" and train.texts is None and bow is None:
         raise SettingsError("encoder.kind=bag needs texts or sparse vectors; this dataset has dense vectors")
     if wanted.kind == "vectors" and train.texts is not None:
@@ -212,7 +219,11 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
     if bow is None:
         assert isinstance(train.vectors, np.ndarray)
         return DenseEncoder(train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout)
-    threads = known(settings.run.threads)
+    return _new_bag(settings, bow)
+
+
+def _new_bag(settings: Settings, bow: sp.csr_matrix) -> BagEncoder:
+    wanted, threads = settings.encoder, known(settings.run.threads)
     words = svd_embeddings(bow, wanted.dim, power=wanted.svd_power, seed=settings.run.seed, threads=threads)
     return BagEncoder(
         torch.from_numpy(words),
