@@ -67,7 +67,7 @@ LAYERS = [
     ],
     ["twins", "ranker", "lexical", "sparse_rows", "trees", "probability", "evidence", "fusion", "plus", "rare"],
     ["adjacency", "preparation", "stages", "predictor", "compaction", "ensemble", "sparse_side"],
-    ["pipeline", "fitting", "evaluation", "inspection"],
+    ["sparse_steps", "pipeline", "fitting", "evaluation", "inspection"],
     ["server"],
     ["analysis", "demo", "cli"],
     ["__init__", "__main__"],  # the package's own front: nothing inside imports from it

@@ -19,6 +19,7 @@ from .errors import SettingsError, did_you_mean
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
+WORDS, OUT_OF_FOLD, BEAM = NEGATIVES = ("words", "out-of-fold", "beam")
 ENCODERS = ("auto", "bag", "transformer", "hybrid", "vectors")
 
 
@@ -155,7 +156,19 @@ class RankerSettings:
     passes: int = setting(100, "passes over the pairs of a label at most", low=1)
     least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
     negatives: int = setting(100, "labels found wrongly that a training row is a negative of, at most", low=1)
+    negatives_from: str = setting(
+        WORDS, "who finds them: words; the network's beam, the best by p; networks that have not seen the row",
+        choices=NEGATIVES,
+    )  # fmt: skip
+    folds: int = setting(2, "networks trained for out-of-fold negatives, each without a part of the rows", low=2)
+    embedding: bool = setting(False, "its classifiers see [tf-idf, phi], as in the paper")
+    embedding_scale: float = setting(1.0, "length of phi beside tf-idf rows of length 1", low=0.001)
     refit: bool = setting(True, "train it again on all rows once the final score is learned")
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether it can be trained only after the network."""
+        return self.embedding or self.negatives_from != WORDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -301,18 +301,18 @@ def load_model(folder: str | Path, *, device: str = "auto", threads: int | None 
         n_train=about.pop("n_train"),
         about=about,
         cpu_search=read_search(network, folder),
-        plus=_load_plus(folder, counts, vectorizer, about, network.threads),
+        plus=_load_plus(folder, counts, vectorizer, about, network),
     )
 
 
 def _load_plus(
-    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], threads: int
+    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], network: Network
 ) -> Plus | None:
     """ELIAS++ of a folder, where it has one."""
     if not (folder / PLUS).exists():
         return None
     n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
-    return Plus.load(folder, counts, n_words, threads=threads)
+    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.encoder.dim)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ What is held out is held out of everything: the vocabulary, the SVD, clusters an
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +40,13 @@ class Prepared:
     bow_calibration: sp.csr_matrix | np.ndarray
     bow: sp.csr_matrix | np.ndarray  # what labels are clustered on: tf-idf rows, or the user's own vectors
     vectorizer: TfIdf | None
-    encoder_folder: Path
+    folder: Path  # of the step
+    fold: dict[str, int] = field(default_factory=dict)  # which fold of the training rows is left out, of how many
+
+    @property
+    def encoder_folder(self) -> Path:
+        """The encoder as it starts."""
+        return self.folder / "encoder"
 
 
 def write_preparation(data: Dataset, settings: Settings, folder: Path, progress: Progress) -> None:
@@ -93,9 +99,8 @@ def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: 
         assert words is not None
         bows[name] = words
     return Prepared(
-        out["train"], out["validation"], out["calibration"], bows["calibration"], bows["train"], vectorizer,
-        folder / "encoder",
-    )  # fmt: skip
+        out["train"], out["validation"], out["calibration"], bows["calibration"], bows["train"], vectorizer, folder
+    )
 
 
 class _Live:
