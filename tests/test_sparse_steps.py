@@ -29,6 +29,7 @@ from elias.sparse_steps import leaving_out
 from elias.training import TrainingRows
 from processes import PLUS, content
 
+PAIRS = [("red", "car"), ("green", "tree"), ("old", "house"), ("new", "boat"), ("red", "rose"), ("big", "dog")]
 NETWORK = ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
 
 
@@ -191,3 +192,34 @@ def test_members_share_the_words_and_have_a_ranker_each(data: Dataset, tmp_path:
     fit_to(data, output, settings=settings, force=True, members=2)
     for run in (first, second):
         assert not (run / "log.jsonl").exists(), "finished and unchanged: nothing ran"
+
+
+def test_labels_without_a_training_row_are_found_by_their_texts(tmp_path: Path) -> None:
+    """Only by words: no edge leads to them and the ranker knows nothing but its bias of -1."""
+    texts = [f"{colour} {thing} {row % 7}" for row in range(120) for colour, thing in [PAIRS[row % 6]]]
+    labels = [[thing] for row in range(120) for _, thing in [PAIRS[row % 6]]]
+    names = {**{thing: f"a {thing}" for _, thing in PAIRS}, "unseen": "yellow submarine", "without": ""}
+    texts[:4] = [f"{text} yellow submarine" for text in texts[:4]]  # or no text would hold the words
+    data = Dataset.from_lists(texts, labels, label_texts=names)
+    changes = {**PLUS, "clustering.clusters": 2, "split.calibration_rows": 30, "features.min_df": 1}
+    asked = ["yellow submarine", "red car"]
+    found = {}
+    for is_on in (True, False):
+        settings = Settings().updated({**changes, "lexical.unseen": is_on})
+        model = elias.fit(data, settings=settings)
+        assert isinstance(model, Model)
+        assert model.plus is not None
+        number = model.labels.number_of["unseen"]
+        assert (model.label_counts[number], model.stage1_clusters[number]) == (0, -1)
+        assert model.plus.ranker.biases[number] == -1.0
+        answer = model.predict(asked, k=9, explain=True)
+        assert np.isfinite(answer.scores).all()
+        found[is_on] = [number in row for row in answer.labels]
+        assert model.labels.number_of["without"] not in answer.labels
+        if is_on:
+            place = answer.labels[0].tolist().index(number)
+            assert answer.parts is not None
+            assert answer.parts["words"][0, place] > 0.9
+            assert answer.parts["cluster"][0, place] == -1
+            assert (model.predict(asked, candidates=[["unseen"]] * 2).labels[:, 0] == number).all()
+    assert found == {True: [True, False], False: [False, False]}

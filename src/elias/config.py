@@ -143,6 +143,7 @@ class LexicalSettings:
     candidates: int = setting(200, "labels found by words for a text", low=1)
     words_per_label: int = setting(512, "words kept of a label's texts", low=1)
     label_text_weight: float = setting(3.0, "weight of the label's own text against one of its rows", low=0.0)
+    unseen: bool = setting(True, "find labels without a training row too, by their own text")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,12 @@ import scipy.sparse as sp
 
 from .config import OUT_OF_FOLD, WORDS, Settings, known
 from .dataset import Dataset
-from .dataset.rows import KIND_TEXT
+from .dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from .devices import torch_threads
 from .encoders import Inputs
 from .errors import DataError
 from .finder import Finder
+from .label_texts import texts_of, unseen_labels
 from .lexical import Lexical
 from .model import Network
 from .persistence import read_tensors
@@ -33,7 +34,6 @@ from .preparation import Prepared, all_rows, holds_out_training_rows
 from .progress import Progress
 from .randomness import permutation
 from .runs import Run
-from .sizes import training_counts
 from .sparse_side import (
     WordRows,
     embedded,
@@ -73,7 +73,7 @@ class SparseSteps:
 
             def build(folder: Path, source: Callable[[], WordRows] = source) -> None:
                 rows = source()
-                lexical = write_lexical(folder, rows, s)
+                lexical = write_lexical(folder, self._with_unseen(rows), s)
                 if not s.ranker.needs_network:
                     write_ranker(folder, rows, rows.bow, found_by_words(lexical, rows, s), s)
 
@@ -133,13 +133,18 @@ class SparseSteps:
         s = self.settings
 
         def build(folder: Path) -> None:
-            rows, counts = self.prepared.calibration, training_counts(self.data)[0]
+            rows, counts = self.prepared.calibration, self._counts()
             finder = Finder(self.open_network(network))
             write_score(
                 folder, words[0], words[-1], finder, rows, self.prepared.bow_calibration, counts, s, self.progress.say
             )
 
         return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build, after=[network, *words])
+
+    def _counts(self) -> np.ndarray:
+        """n_l of the training rows alone: with the calibration rows in it, it would give their labels away."""
+        train = self.prepared.train
+        return np.bincount(train.labels[train.of_kind(KIND_TEXT)].indices, minlength=len(self.data.labels))
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +156,21 @@ class SparseSteps:
     def _every_row(self) -> WordRows:
         bow, rows = all_rows(self.data, self.settings, self.prepared.vectorizer)
         return WordRows(bow, rows.labels, rows.excluded, rows.kinds, rows.texts)
+
+    def _with_unseen(self, rows: WordRows) -> WordRows:
+        """`rows`, then the texts of labels that have no row: words can find them, though nothing else knows them."""
+        s, labels, vectorizer = self.settings, self.data.labels, self.prepared.vectorizer
+        unseen = unseen_labels(rows.labels, labels)
+        if vectorizer is None or not (s.lexical.unseen and s.features.label_texts and len(unseen)):
+            return rows
+        count = len(unseen)
+        texts = list(texts_of(labels, unseen, ids=s.features.label_ids))
+        own = (np.ones(count, dtype=np.float32), unseen, np.arange(count + 1))
+        pairs = sp.csr_matrix(own, shape=(count, len(labels)))
+        bow = sp.csr_matrix(sp.vstack([rows.bow, vectorizer.transform(texts)], format="csr"))
+        both = sp.csr_matrix(sp.vstack([rows.labels, pairs], format="csr"))
+        kinds = np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
+        return replace(rows, bow=bow, labels=both, kinds=kinds)
 
     def _prepared_rows(self, number: int, rows: WordRows, finder: Finder, folder: Path) -> Any:
         """The rows as the encoder takes them. A transformer encodes all rows once more for the second ranker."""
