@@ -61,8 +61,10 @@ def train_ranker(
     """The classifiers of all labels. Columns from `n_words` on (None: there are none) are those of phi."""
     from .kernels.dual import row_squares, solve_labels
 
-    starts, rows, signs = training_pairs(found, labels, excluded)
     n_labels = labels.shape[1]
+    learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
+    found = np.where(learned[found], found, -1).astype(np.int32)  # labels without positives need no negatives
+    starts, rows, signs = training_pairs(found, labels, excluded)
     squares = np.empty(bow.shape[0])
     kernels.run(row_squares, len(squares), threads, bow.indptr, bow.data, squares)
     cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
@@ -72,12 +74,9 @@ def train_ranker(
         bow.shape[1] if n_words is None else n_words,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
     biases[~learned] = NO_POSITIVES
-    kept = np.repeat(learned, counts)
-    counts = np.where(learned, counts, 0)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return SparseRows(indptr, words[kept], weights[kept], biases, bow.shape[1])
+    return SparseRows(indptr, words, weights, biases, bow.shape[1])
 
 
 def with_embedding(bow: sp.csr_matrix, phi: np.ndarray, scale: float) -> sp.csr_matrix:
