@@ -143,7 +143,7 @@ class LexicalSettings:
     candidates: int = setting(200, "labels found by words for a text", low=1)
     words_per_label: int = setting(512, "words kept of a label's texts", low=1)
     label_text_weight: float = setting(3.0, "weight of the label's own text against one of its rows", low=0.0)
-    unseen: bool = setting(True, "find labels without a training row too, by their own text")
+    unseen: bool = setting(False, "find labels without a training row too, by their own text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,9 @@ class RankerSettings:
     epsilon: float = setting(0.1, "how tightly a classifier is solved", low=1e-9)
     passes: int = setting(100, "passes over the pairs of a label at most", low=1)
     least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
-    negatives: int = setting(100, "labels found wrongly that a training row is a negative of, at most", low=1)
+    negatives: int = setting(100, "labels a training row is a negative of, at most, of each who finds", low=1)
     negatives_from: str = setting(
-        WORDS, "who finds them: words; the network's beam, the best by p; networks that have not seen the row",
+        WORDS, "who finds them: words; the network's beam too, the best by p; or networks that have not seen the row",
         choices=NEGATIVES,
     )  # fmt: skip
     folds: int = setting(2, "networks trained for out-of-fold negatives, each without a part of the rows", low=2)

@@ -2,7 +2,7 @@
 
 Rows of this kind carry KIND_LABEL_TEXT: they never count in N, n_l or propensities, are never held out, and have no
 id, so nothing of theirs is masked. Only labels with a training row of their own get one: a label without any would
-otherwise be learned from a name alone. Such a label is found by the words of its text alone (`lexical.unseen`).
+otherwise be learned from a name alone. With `lexical.unseen` words find such a label by its text.
 `ids`: the label's id stands before its text unless it is the text; ids can be names that other texts use.
 """
 

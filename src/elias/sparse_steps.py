@@ -6,7 +6,8 @@
 
 12 and 60 are of the training rows, and what the final score (70-fusion) is learned with. 14 and 62 are once more of all
 rows, for the model, where rows were held out. With out-of-fold negatives the network is trained once more for each fold
-of the training rows, without that fold, and finds the labels of its rows.
+of the training rows, without that fold, and finds the labels of its rows. What networks find comes on top of what words
+find, because both find when a text is new.
 """
 
 from __future__ import annotations
@@ -111,22 +112,24 @@ class SparseSteps:
             rows = self.sources[number]()
             finder = Finder(self.open_network(network))
             prepared = self._prepared_rows(number, rows, finder, folder)
-            if s.ranker.negatives_from == WORDS:
-                size = {"n_labels": rows.labels.shape[1], "n_words": rows.bow.shape[1]}
-                found = found_by_words(Lexical.load(words, **size, threads=finder.network.threads), rows, s)
-            else:
-                found = nothing_found(rows, s)
-                which = self._which(number, rows, len(folds))
+            found = found_by_words(self._lexical(words, rows), rows, s)
+            if s.ranker.negatives_from != WORDS:
+                besides, which = nothing_found(rows, s), self._which(number, rows, len(folds))
                 for place, path in enumerate([*folds, network]):
                     asked = np.flatnonzero(which == place)
                     one = finder if path == network else Finder(self.open_network(path))
-                    found_by_network(one, prepared, asked, rows.excluded, found)
+                    found_by_network(one, prepared, asked, rows.excluded, besides)
+                found = np.concatenate([found, besides], axis=1)
             with_phi = s.ranker.embedding
             features = embedded(rows.bow, finder, prepared, s.ranker.embedding_scale) if with_phi else rows.bow
             write_ranker(folder, rows, features, found, s)
 
         after = [words, network, *folds]
         return self.run.step(name, {"ranker": vars(s.ranker)}, build, after=after, scratch=[SCRATCH])
+
+    def _lexical(self, folder: Path, rows: WordRows) -> Lexical:
+        size = {"n_labels": rows.labels.shape[1], "n_words": rows.bow.shape[1]}
+        return Lexical.load(folder, **size, threads=known(self.settings.run.threads))
 
     def _final_score(self, network: Path, words: list[Path]) -> Path:
         """How the parts of a score become one, learned on the calibration rows."""
