@@ -33,6 +33,7 @@ from elias.progress import Progress, duration
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")
 FEATURES, STAGES = ["10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
+SPARSE = ["12-ranker", "14-ranker", "12-words", "14-words", "60-ranker", "62-ranker"]  # those that a run has
 
 
 def main() -> None:
@@ -77,12 +78,12 @@ def rows(
         model = fitted(data, work / "control", control)
         yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])
     yield "+ stage 2", evaluate_model(dense, data), upto2
-    sparse = upto2 + seconds(run, ["12-ranker", "14-ranker"])
+    sparse = upto2 + seconds(run, SPARSE)
     product = replace(first.plus, fusion=Fusion("product", first.plus.fusion.loss))
     yield "+ ranker", evaluate_model(replace(first, plus=product), data), sparse
     other = work / "tree.run"
-    for step in (*FEATURES, "12-ranker", "14-ranker", *STAGES):
-        if not (other / step).exists():
+    for step in (*FEATURES, *SPARSE, *STAGES):
+        if (run / step).exists() and not (other / step).exists():
             link_tree(run / step, other / step)
     tree = fitted(data, work / "tree", {**changes, "fusion.kind": "tree"})
     yield "+ tree", evaluate_model(tree, data), sparse + seconds(other, ["70-fusion"])

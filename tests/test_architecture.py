@@ -80,7 +80,7 @@ LAYERS = [
         "rare",
     ],
     ["adjacency", "preparation", "stages", "predictor", "compaction", "together", "ensemble", "sparse_side"],
-    ["pipeline", "fitting", "evaluation", "inspection"],
+    ["sparse_steps", "pipeline", "fitting", "evaluation", "inspection"],
     ["server"],
     ["analysis", "demo", "cli"],
     ["__init__", "__main__"],  # the package's own front: nothing inside imports from it

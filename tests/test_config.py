@@ -41,7 +41,7 @@ def test_a_change_leaves_the_original_alone() -> None:
         ("stage2.epochs", -1, "stage2.epochs=-1: must be at least 0"),
         ("encoder.dropout", 1.5, "must be at most 0.99"),
         ("encoder.dropout", "nan", "must be a finite number"),
-        ("encoder.kind", "bags", 'must be one of auto, bag, transformer, vectors; did you mean "bag"?'),
+        ("encoder.kind", "bags", 'must be one of auto, bag, transformer, hybrid, vectors; did you mean "bag"?'),
         ("encoder.frozen", "maybe", "say true or false"),
     ],
 )

@@ -31,7 +31,7 @@ def solve(
     at_a_time: int = 2, **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """(weights [labels, words], biases) of labels given as (rows, signs)."""
-    given_options = {**TIGHT, **options}
+    given_options = {**TIGHT, "keep_from": x.shape[1], **options}
     starts = np.concatenate([[0], np.cumsum([len(rows) for rows, _ in pairs])]).astype(np.int64)
     rows = np.array([row for rows, _ in pairs for row in rows], dtype=np.int32)
     signs = np.array([sign for _, signs in pairs for sign in signs], dtype=np.int8)
@@ -39,7 +39,7 @@ def solve(
     parts = kernels.run_ranges(
         solve_labels, [*range(0, len(pairs), at_a_time), len(pairs)], threads, starts, rows, signs,
         x.indptr, x.indices, x.data, squares, x.shape[1], loss, cost,
-        given_options["eps"], given_options["passes"], given_options["least"],
+        given_options["eps"], given_options["passes"], given_options["least"], given_options["keep_from"],
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
     indptr = np.concatenate([[0], np.cumsum(counts)])
@@ -114,6 +114,20 @@ def test_threads_and_blocks_do_not_change_a_bit(loss: int) -> None:
         found = solve(x, pairs, loss, threads=threads, at_a_time=at_a_time, **loose)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
+
+
+@BOTH
+def test_small_weights_are_dropped_but_those_of_the_last_columns(loss: int) -> None:
+    rng = np.random.default_rng(8)
+    x = random_rows(rng, 40, 12)
+    pairs = [(list(range(40)), np.where(rng.random(40) < 0.4, 1, -1).tolist())]
+    every, _ = solve(x, pairs, loss, least=0.0)
+    least = float(np.median(np.abs(every)))
+    some, _ = solve(x, pairs, loss, least=least, keep_from=9)
+    dropped = np.abs(every) < least
+    dropped[:, 9:] = False
+    assert dropped.any()
+    np.testing.assert_array_equal(some, np.where(dropped, 0.0, every))
 
 
 @BOTH

@@ -11,10 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 import elias
+from elias import fitting
 from elias.dataset import Dataset
 from elias.errors import DataError, InputError, RunError, SettingsError
-from elias.fitting import fit_to
-from elias.persistence import read_tensors
+from elias.fitting import check_output, fit_to
+from elias.persistence import FolderLock, read_tensors
 from elias.predictor import Model
 from processes import SMALL, content
 
@@ -240,6 +241,43 @@ def test_force_replaces_models_only(tmp_path: Path) -> None:
     for name in (".", "..", ""):
         with pytest.raises(InputError, match="not a name"):
             fit_to(data, name, force=True)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_output_is_checked_and_put_in_place_under_the_lock(
+    members: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands with one -o: whoever has the lock looks whether the other has put a model there, then links."""
+    data, output, run = Dataset.from_lists(TEXTS, LABELS), tmp_path / "model", tmp_path / "model.run"
+    looked: list[bool] = []
+
+    def is_locked() -> bool:
+        try:
+            with FolderLock(run):
+                return False
+        except RunError:
+            return True
+
+    def check(place: Path, *, force: bool) -> None:
+        looked.append(run.exists() and is_locked())
+        check_output(place, force=force)
+
+    monkeypatch.setattr(fitting, "check_output", check)
+    fit_to(data, output, settings=settings(), members=members)
+    assert looked == [False, True]
+    assert not is_locked()
+    looked.clear()
+    with FolderLock(run), pytest.raises(RunError, match="is writing here"):
+        fit_to(data, output, settings=settings(), members=members, force=True)
+
+    def put_there(place: Path, *, force: bool) -> None:
+        if looked:
+            check_output(place, force=force)  # it exists by now
+        looked.append(True)
+
+    monkeypatch.setattr(fitting, "check_output", put_there)
+    with pytest.raises(RunError, match="exists"):
+        fit_to(data, output, settings=settings(), members=members)
 
 
 def test_threads_and_device_are_frozen(tmp_path: Path) -> None:

@@ -47,6 +47,26 @@ def test_only_changed_steps_and_those_after_them_run_again(tmp_path: Path) -> No
     assert not list(tmp_path.glob("*.part"))
 
 
+def branches(folder: Path, *, a: int = 1, left: int = 1, right: int = 1) -> list[str]:
+    """Two steps after the first, and one after both; which were built."""
+    seen: list[str] = []
+    with Run(folder, SILENT) as run:
+        run.freeze(GIVEN, RESOLVED, "data")
+        first = run.step("10-a", {"a": a}, builder(seen, "a"))
+        one = run.step("20-left", {"b": left}, builder(seen, "left"), after=[first])
+        other = run.step("30-right", {"b": right}, builder(seen, "right"), after=[first])
+        run.step("40-both", {}, builder(seen, "both"), after=[one, other])
+    return seen
+
+
+def test_a_step_depends_on_those_it_comes_after(tmp_path: Path) -> None:
+    assert branches(tmp_path) == ["a", "left", "right", "both"]
+    assert branches(tmp_path) == []
+    assert branches(tmp_path, left=2) == ["left", "both"]
+    assert branches(tmp_path, left=2, right=2) == ["right", "both"]
+    assert branches(tmp_path, a=2, left=2, right=2) == ["a", "left", "right", "both"]
+
+
 def test_a_step_that_was_cut_goes_on_in_its_own_folder(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("")

@@ -19,7 +19,8 @@ from .errors import SettingsError, did_you_mean
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
-ENCODERS = ("auto", "bag", "transformer", "vectors")
+WORDS, OUT_OF_FOLD, BEAM = NEGATIVES = ("words", "out-of-fold", "beam")
+ENCODERS = ("auto", "bag", "transformer", "hybrid", "vectors")
 
 
 def setting(
@@ -72,16 +73,19 @@ class EncoderSettings:
     """phi."""
 
     kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=ENCODERS)
-    dim: int = setting(512, "dimension of phi (bag, sparse vectors)", letter="d", low=1)
+    dim: int = setting(512, "dimension of phi (bag, hybrid, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
-    word_dropout: float = setting(0.0, "words of a training text left out at random (bag)", low=0.0, high=0.99)
+    word_dropout: float = setting(0.0, "words of a training text left out at random (bag, hybrid)", low=0.0, high=0.99)
     radius: float = setting(8.0, "length of phi", low=0.001)
     svd_power: float = setting(0.5, "how strongly the SVD start evens out its directions", low=0.0, high=1.0)
-    model: str = setting("", "transformer: name or folder of a Hugging Face model")
-    pooling: str = setting("mean", "transformer: how tokens become one vector", choices=("cls", "mean"))
-    max_length: int = setting(128, "transformer: tokens of a text that are read", low=2)
-    precision: str = setting("float32", "transformer: arithmetic of the forward pass", choices=("float32", "bfloat16"))
+    model: str = setting("", "transformer, hybrid: name or folder of a Hugging Face model")
+    pooling: str = setting("mean", "transformer, hybrid: how tokens become one vector", choices=("cls", "mean"))
+    max_length: int = setting(128, "transformer, hybrid: tokens of a text that are read", low=2)
+    precision: str = setting(
+        "float32", "transformer, hybrid: arithmetic of the forward pass", choices=("float32", "bfloat16")
+    )
     frozen: bool = setting(True, "transformer: keep its weights, encode each text once")
+    sentence_weight: float = setting(1.0, "hybrid: weight of the sentence vector against the bag of words", low=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +143,7 @@ class LexicalSettings:
     candidates: int = setting(200, "labels found by words for a text", low=1)
     words_per_label: int = setting(512, "words kept of a label's texts", low=1)
     label_text_weight: float = setting(3.0, "weight of the label's own text against one of its rows", low=0.0)
+    unseen: bool = setting(False, "find labels without a training row too, by their own text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +156,20 @@ class RankerSettings:
     epsilon: float = setting(0.1, "how tightly a classifier is solved", low=1e-9)
     passes: int = setting(100, "passes over the pairs of a label at most", low=1)
     least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
-    negatives: int = setting(100, "labels found wrongly that a training row is a negative of, at most", low=1)
+    negatives: int = setting(100, "labels a training row is a negative of, at most, of each who finds", low=1)
+    negatives_from: str = setting(
+        WORDS, "who finds them: words; the network's beam too, the best by p; or networks that have not seen the row",
+        choices=NEGATIVES,
+    )  # fmt: skip
+    folds: int = setting(2, "networks trained for out-of-fold negatives, each without a part of the rows", low=2)
+    embedding: bool = setting(False, "its classifiers see [tf-idf, phi], as in the paper")
+    embedding_scale: float = setting(1.0, "length of phi beside tf-idf rows of length 1", low=0.001)
     refit: bool = setting(True, "train it again on all rows once the final score is learned")
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether it can be trained only after the network."""
+        return self.embedding or self.negatives_from != WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +221,8 @@ class Settings:
         problems = [problem for part in fields(self) for problem in _problems(part.name, getattr(self, part.name))]
         if self.stage1.classifiers == "carried":
             problems.append("stage1.classifiers=carried: there is nothing to carry over; say centroids or random")
+        if self.encoder.kind == "hybrid" and not self.encoder.frozen:
+            problems.append("encoder.frozen=false: encoder.kind=hybrid keeps its transformer as it is; leave it out")
         if self.model.kind == ONE_VERSUS_ALL:
             problems += _without_index(self)
         if problems:

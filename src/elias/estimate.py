@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .config import ONE_VERSUS_ALL, Settings, StageSettings, known
+from .config import ONE_VERSUS_ALL, OUT_OF_FOLD, Settings, StageSettings, known
 from .dataset import Dataset
 from .defaults import DataSize
 from .features import TfIdf
@@ -79,11 +79,17 @@ def estimate(
     if settings.ranker.enabled and n_words:
         vectors = min(n_labels * settings.lexical.words_per_label, (size.pairs + label_texts) * words_per_text)
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
-        passes = 2 if settings.ranker.refit else 1
-        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * words_per_text)
+        passes, columns = 2 if settings.ranker.refit else 1, words_per_text
+        if settings.ranker.embedding:
+            memory["phi in the ranker"] = 8 * dim * (2 * n_labels + size.rows + label_texts)
+            columns += dim
+        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
+    out_of_fold = settings.ranker.enabled and settings.ranker.negatives_from == OUT_OF_FOLD
+    networks = 1 + (settings.ranker.folds if out_of_fold else 0)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + stage.label_text_share * label_texts
-        seconds += _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
+        a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
+        seconds += networks * a_network
     return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim)
 
 

@@ -9,6 +9,8 @@ What members have in common is made once, by the first.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import kernels
@@ -20,14 +22,14 @@ from .ensemble import Ensemble, write_ensemble
 from .errors import InputError, RunError
 from .estimate import estimate_fit
 from .memory import available_bytes, refuse_if_too_large
-from .persistence import link_tree, remove, written_beside
+from .persistence import FolderLock, disk_errors, link_tree, remove, written_beside
 from .pipeline import Steps
 from .predictor import Model, load_model
 from .progress import SILENT, Progress
 from .runs import Run
 from .sizes import describe, size_of
 
-SHARED = ("10-features", "12-ranker", "14-ranker")  # steps in which members do not differ
+SHARED = ("10-features", "12-ranker", "14-ranker", "12-words", "14-words")  # steps in which members do not differ
 MARKS = ("done.json", "begun.json")  # of a step
 
 
@@ -48,8 +50,8 @@ def fit(
         with tempfile.TemporaryDirectory(prefix="elias-") as folder:
             # The maps of the model outlive the folder.
             return fit(data, settings=settings, run_dir=folder, members=members, progress=progress)
-    finished, used = _fit_all(data, settings or Settings(), Path(run_dir), members, progress, force)
-    models = [load_model(path, device=used.run.device, threads=used.run.threads) for path in finished]
+    with _fitted(data, settings or Settings(), Path(run_dir), members, progress, force) as (finished, used):
+        models = [load_model(path, device=used.run.device, threads=used.run.threads) for path in finished]
     return models[0] if members == 1 else Ensemble(models)
 
 
@@ -66,16 +68,16 @@ def fit_to(
     output = Path(output)
     check_output(output, force=force)
     run_dir = output.with_name(output.name + ".run")
-    finished, _ = _fit_all(data, settings or Settings(), run_dir, members, progress, force)
-    check_output(output, force=force)  # another run may have put it there
-    with written_beside(output) as part:
-        if members == 1:
-            _link_model(finished[0], part)
-            return output
-        names = [f"member-{number}" for number in range(members)]
-        for name, path in zip(names, finished, strict=True):
-            _link_model(path, part / name)
-        write_ensemble(part, names)
+    with _fitted(data, settings or Settings(), run_dir, members, progress, force) as (finished, _):
+        check_output(output, force=force)  # another run may have put it there before this one had the lock
+        with written_beside(output) as part:
+            if members == 1:
+                _link_model(finished[0], part)
+                return output
+            names = [f"member-{number}" for number in range(members)]
+            for name, path in zip(names, finished, strict=True):
+                _link_model(path, part / name)
+            write_ensemble(part, names)
     return output
 
 
@@ -97,32 +99,31 @@ def _link_model(finished: Path, part: Path) -> None:
         remove(part / mark)
 
 
-def _fit_all(
+@contextmanager
+def _fitted(
     data: Dataset, given: Settings, run_dir: Path, members: int, progress: Progress, force: bool
-) -> tuple[list[Path], Settings]:
-    """The folders of the finished models, and the settings of the last."""
+) -> Iterator[tuple[list[Path], Settings]]:
+    """The folders of the finished models, and the settings of the last. Nobody else writes in the run meanwhile."""
     if members < 1:
         raise InputError(f"members={members}: an ensemble has at least one member")
     if members == 1:
-        finished, used = _fit(data, given, run_dir, progress, force)
-        return [finished], used
-    folders = []
-    for number in range(members):
-        progress.say(f"member {number} of {members}")
-        own, first = run_dir / f"member-{number}", run_dir / "member-0" if number else None
-        finished, used = _fit(data, given.updated({"run.member": number}), own, progress, force, first)
-        folders.append(finished)
-    return folders, used
-
-
-def _fit(
-    data: Dataset, given: Settings, run_dir: Path, progress: Progress, force: bool, first: Path | None = None
-) -> tuple[Path, Settings]:
-    """The folder of the finished model in the run, and the settings it was made with. `first`: the run of member 0."""
-    with Run(run_dir, progress) as run:
-        if first is not None:
-            _share(first, run_dir)
-        return _fit_in(data, given, run, progress, force)
+        with Run(run_dir, progress) as run:
+            finished, used = _fit_in(data, given, run, progress, force)
+            yield [finished], used
+        return
+    with disk_errors(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
+    with FolderLock(run_dir):
+        folders = []
+        for number in range(members):
+            progress.say(f"member {number} of {members}")
+            own, first = run_dir / f"member-{number}", run_dir / "member-0"
+            with Run(own, progress) as run:
+                if number:
+                    _share(first, own)
+                finished, used = _fit_in(data, given.updated({"run.member": number}), run, progress, force)
+            folders.append(finished)
+        yield folders, used
 
 
 def _share(first: Path, other: Path) -> None:

@@ -2,8 +2,8 @@
 
 Rows of this kind carry KIND_LABEL_TEXT: they never count in N, n_l or propensities, are never held out, and have no
 id, so nothing of theirs is masked. Only labels with a training row of their own get one: a label without any would
-otherwise be learned from a name alone. `ids`: the label's id stands before its text unless it is the text; ids can be
-names that other texts use.
+otherwise be learned from a name alone. With `lexical.unseen` words find such a label by its text.
+`ids`: the label's id stands before its text unless it is the text; ids can be names that other texts use.
 """
 
 from __future__ import annotations
@@ -48,8 +48,17 @@ def _with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
     """Numbers of the labels that have a text and a row; none where rows are vectors."""
     if rows.texts is None or not labels.has_texts:
         return np.empty(0, dtype=np.int64)
-    used = np.flatnonzero(np.bincount(rows.labels.indices, minlength=len(labels)))
-    return np.array([number for number in used.tolist() if labels.texts[number]], dtype=np.int64)
+    return _that_have_text(np.bincount(rows.labels.indices, minlength=len(labels)) > 0, labels)
+
+
+def unseen_labels(matrix: sp.csr_matrix, labels: LabelSet) -> np.ndarray:
+    """Numbers of the labels that have a text and no row; `matrix` is rows x L."""
+    return _that_have_text(np.bincount(matrix.indices, minlength=len(labels)) == 0, labels)
+
+
+def _that_have_text(chosen: np.ndarray, labels: LabelSet) -> np.ndarray:
+    numbers = np.flatnonzero(chosen).tolist()
+    return np.array([number for number in numbers if labels.texts[number]], dtype=np.int64)
 
 
 def ids_differ(labels: LabelSet) -> bool:
@@ -60,6 +69,11 @@ def ids_differ(labels: LabelSet) -> bool:
 
 def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iterator[str]:
     yield from rows.texts or ()
+    yield from texts_of(labels, numbers, ids=ids)
+
+
+def texts_of(labels: LabelSet, numbers: np.ndarray, *, ids: bool = False) -> Iterator[str]:
+    """The texts of some labels as rows have them: id where it is a name, text, alternative names."""
     for number in numbers.tolist():
         name, text = labels.ids[number], labels.texts[number]
         before = f"{name} " if ids and name != text and any(map(str.isalpha, name)) else ""

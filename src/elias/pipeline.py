@@ -1,9 +1,10 @@
 """The straight line from a dataset to a model.
 
-    split, tf-idf -> words, ranker -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2
-    -> final score -> model
+    split, tf-idf -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2 -> final score -> model
+                  -> words, ranker (sparse_steps.py) ------------------------------------------->
 
-Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut.
+Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut. The two lines meet in the
+final score: settings of one do not touch the other, unless the ranker asks for the network.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from .adjacency import learnable_index, matching
@@ -35,12 +35,12 @@ from .persistence import (
     write_tensors,
 )
 from .predictor import Model
-from .preparation import Prepared, all_rows, holds_out_training_rows, open_preparation, write_preparation
+from .preparation import Prepared, open_preparation, write_preparation
 from .progress import Progress
 from .randomness import generator
 from .runs import Run
 from .sizes import training_counts
-from .sparse_side import write_score, write_words
+from .sparse_steps import SparseSteps
 from .stages import CHECKPOINT, new_network, train_stage
 from .start import ENCODE_BATCH
 
@@ -57,17 +57,22 @@ class Steps:
 
     def model(self) -> Path:
         prepared = self._prepared()
-        words = self._words(prepared)
-        clusters = self._clusters("20-clusters", prepared)
+        sparse = SparseSteps(self.data, self.settings, self.run, self.progress, prepared, self._network)
+        sparse.words()
+        clusters, network = self._trained(prepared)
+        folds = [self._trained(fold, f"-fold{number}")[1] for number, fold in enumerate(sparse.folds())]
+        return self._model(prepared, clusters, network, sparse.ranked(network, folds))
+
+    def _trained(self, prepared: Prepared, suffix: str = "") -> tuple[Path, Path]:
+        """Clusters and the trained network. `suffix`: of the names of steps that leave a fold of the rows out."""
+        clusters = self._clusters(f"20-clusters{suffix}", prepared)
         if self.settings.clustering.again_after:
-            clusters = self._clusters_again(prepared, clusters)
-        stage1 = self._stage1("30-stage1", prepared, clusters, self.settings.stage1)
-        finished = stage1
-        if self.settings.stage2.epochs:
-            edges = self._edges(prepared, clusters, stage1)
-            finished = self._stage2(prepared, clusters, stage1, edges)
-        score = self._final_score(prepared, finished, words[0]) if words else None
-        return self._model(prepared, clusters, finished, [words[-1], score] if words and score else [])
+            clusters = self._clusters_again(prepared, clusters, suffix)
+        stage1 = self._stage1(f"30-stage1{suffix}", prepared, clusters, self.settings.stage1)
+        if not self.settings.stage2.epochs:
+            return clusters, stage1
+        edges = self._edges(prepared, clusters, stage1, suffix)
+        return clusters, self._stage2(prepared, clusters, stage1, edges, suffix)
 
     def _prepared(self) -> Prepared:
         s = self.settings
@@ -81,41 +86,11 @@ class Steps:
         folder = self.run.step("10-features", depends, build)
         return open_preparation(self.data, s, folder, self.progress)
 
-    def _words(self, prepared: Prepared) -> list[Path]:
-        """The sparse side, which needs no network: of the training rows, and once more of all rows for the model."""
-        s = self.settings
-        if not s.ranker.enabled or not sp.issparse(prepared.bow):
-            return []
-        depends = {"lexical": vars(s.lexical), "ranker": vars(s.ranker)}
-        train = prepared.train
-        kinds = np.zeros(len(train), dtype=np.uint8) if train.kinds is None else train.kinds
-        given = (sp.csr_matrix(prepared.bow), train.labels, train.excluded, kinds)
-        steps = [self.run.step("12-ranker", depends, lambda folder: write_words(folder, *given, s))]
-        if s.ranker.refit and holds_out_training_rows(self.data, prepared):
-
-            def build(folder: Path) -> None:
-                bow, rows = all_rows(self.data, s, prepared.vectorizer)
-                write_words(folder, bow, rows.labels, rows.excluded, rows.kinds, s)
-
-            steps.append(self.run.step("14-ranker", depends, build))
-        return steps
-
-    def _final_score(self, prepared: Prepared, stage: Path, words: Path) -> Path:
-        """How the parts of a score become one, learned on the calibration rows."""
-        s = self.settings
+    def _clusters(self, name: str, prepared: Prepared, after: Path | None = None) -> Path:
+        """Balanced clusters of label centroids, on tf-idf or, after a stage, on [tf-idf, phi]."""
 
         def build(folder: Path) -> None:
-            rows, counts = prepared.calibration, training_counts(self.data)[0]
-            finder = Finder(self._network(stage))
-            write_score(folder, words, finder, rows, prepared.bow_calibration, counts, s, self.progress.say)
-
-        return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build)
-
-    def _clusters(self, name: str, prepared: Prepared, network: Network | None = None) -> Path:
-        """Balanced clusters of label centroids, on tf-idf or, given a network, on [tf-idf, phi]."""
-
-        def build(folder: Path) -> None:
-            features = prepared.bow if network is None else psi(prepared.bow, _phi(network, prepared))
+            features = prepared.bow if after is None else psi(prepared.bow, _phi(self._network(after), prepared))
             centroids = label_centroids(features, prepared.train.labels)
             clusters = balanced_clusters(
                 centroids,
@@ -130,13 +105,14 @@ class Steps:
                 folder / "words.json", typical_words(prepared, clusters, known(self.settings.clustering.clusters))
             )
 
-        return self.run.step(name, {**vars(self.settings.clustering), "member": self.settings.run.member}, build)
+        depends = {**vars(self.settings.clustering), "member": self.settings.run.member, **prepared.fold}
+        return self.run.step(name, depends, build, after=[after or prepared.folder])
 
-    def _clusters_again(self, prepared: Prepared, clusters: Path) -> Path:
+    def _clusters_again(self, prepared: Prepared, clusters: Path, suffix: str) -> Path:
         """A short first stage only to cluster once more on [tf-idf, phi]; nothing else of it is kept."""
         short = self.settings.updated({"stage1.epochs": self.settings.clustering.again_after}).stage1
-        first = self._stage1("22-first-stage", prepared, clusters, short)
-        return self._clusters("24-clusters", prepared, self._network(first))
+        first = self._stage1(f"22-first-stage{suffix}", prepared, clusters, short)
+        return self._clusters(f"24-clusters{suffix}", prepared, first)
 
     def _stage1(self, name: str, prepared: Prepared, clusters: Path, stage: StageSettings) -> Path:
         cluster_of_label = read_clusters(clusters)
@@ -149,9 +125,9 @@ class Steps:
                 encoder, index, prepared.train, cluster_of_label, self.settings, stage, name=name, device=self.device
             )
 
-        return self._stage(name, prepared, make, stage)
+        return self._stage(name, prepared, make, stage, after=clusters)
 
-    def _edges(self, prepared: Prepared, clusters: Path, stage1: Path) -> Path:
+    def _edges(self, prepared: Prepared, clusters: Path, stage1: Path, suffix: str) -> Path:
         s = self.settings
 
         def build(folder: Path) -> None:
@@ -169,25 +145,25 @@ class Steps:
             self.run.log({"edges": found.index.n_edges, "rescued_labels": rescues})
             write_json(folder / "rescues.json", rescues)
 
-        folder = self.run.step("40-adjacency", vars(s.index), build)
+        folder = self.run.step(f"40-adjacency{suffix}", vars(s.index), build, after=[stage1])
         rescues = read_object(folder / "rescues.json", "by_matching", "by_cluster")
         self.progress.say(f"  rescued labels: {rescues['by_matching']} by matching, {rescues['by_cluster']} by cluster")
         return folder
 
-    def _stage2(self, prepared: Prepared, clusters: Path, stage1: Path, edges: Path) -> Path:
-        stage = self.settings.stage2
+    def _stage2(self, prepared: Prepared, clusters: Path, stage1: Path, edges: Path, suffix: str) -> Path:
+        stage, name = self.settings.stage2, f"50-stage2{suffix}"
 
         def make() -> Network:
             previous = self._network(stage1)
             index = load_index(edges / "index.safetensors")
             return new_network(
                 previous.encoder, index, prepared.train, read_clusters(clusters), self.settings, stage,
-                name="50-stage2", device=self.device, previous=previous,
+                name=name, device=self.device, previous=previous,
             )  # fmt: skip
 
-        return self._stage("50-stage2", prepared, make, stage)
+        return self._stage(name, prepared, make, stage, after=edges)
 
-    def _stage(self, name: str, prepared: Prepared, make: Any, stage: StageSettings) -> Path:
+    def _stage(self, name: str, prepared: Prepared, make: Any, stage: StageSettings, after: Path) -> Path:
         def build(folder: Path) -> None:
             train_stage(
                 make, prepared.train, prepared.validation, self.settings, stage,
@@ -197,7 +173,7 @@ class Steps:
         depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
         if self.settings.model.kind != ELIAS:  # runs of before there was a choice stay valid
             depends = {**depends, "model": vars(self.settings.model)}
-        return self.run.step(name, depends, build, scratch=[CHECKPOINT])
+        return self.run.step(name, depends, build, after=[after], scratch=[CHECKPOINT])
 
     def _network(self, stage: Path) -> Network:
         return load_network(stage / "network", device=self.device, threads=self.threads)
@@ -222,7 +198,7 @@ class Steps:
                 about=about(self.data, self.settings, prepared, read_object(stage / "stage.json", "best")["best"]),
             ).write_around(folder)
 
-        return self.run.step("90-model", {"data": self.data.name}, build)
+        return self.run.step("90-model", {"data": self.data.name}, build, after=[stage, *plus])
 
 
 def read_clusters(folder: Path) -> np.ndarray:

@@ -31,7 +31,7 @@ from .paths import Ragged
 from .persistence import read_object, write_json
 from .predictions import NOTHING, NUMBERS, PART_TYPES, Predictions
 from .probability import fit_probability
-from .ranker import load_ranker, quality, save_ranker
+from .ranker import load_ranker, quality, save_ranker, with_embedding
 from .sparse_rows import SparseRows
 
 NAME = "plus.json"
@@ -50,6 +50,7 @@ class Plus:
     by_network: int  # candidates
     by_words: int
     threads: int = 1
+    embedding: float = 0.0  # length of phi beside the ranker's tf-idf; 0: the ranker sees tf-idf alone
 
     def find(
         self, finder: Finder, look: Look, bow: sp.csr_matrix, k: int,
@@ -67,12 +68,12 @@ class Plus:
         freely = self.gather(finder, look, bow, excluded, k)
         best = freely.best(freely.columns())
         labels = padded(wanted)
-        evidence = self._evidence(labels, finder.parts_of(look, labels), bow)
+        evidence = self._evidence(labels, finder.parts_of(look, labels), bow, look)
         return self.rank(evidence, k, explain, best)
 
     def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
-        if finder.network.device.type != "cpu":
+        if finder.network.device.type != "cpu" or self.embedding:
             return self.gather_stepwise(finder, look, bow, excluded, self.sizes(k))
         return gather_at_once(finder, look, self.tables, bow, excluded, self.sizes(k), threads=self.threads)
 
@@ -91,13 +92,14 @@ class Plus:
         found = finder.find_from(look, sizes.by_network, excluded=excluded)
         nearest, both = self.lexical.search(bow, sizes.by_words, found.labels, excluded)
         labels, shared = united(found.labels, nearest.labels, both, nearest.scores)
-        return self._evidence(labels, finder.parts_of(look, labels), bow, shared)
+        return self._evidence(labels, finder.parts_of(look, labels), bow, look, shared)
 
     def _evidence(
-        self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix, both: np.ndarray | None = None
+        self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix, look: Look, both: np.ndarray | None = None
     ) -> Evidence:
         """`both` is v . x where it is known."""
-        margin = self.ranker.products(bow, labels, threads=self.threads)
+        seen = with_embedding(bow, look.phi_BD.cpu().numpy(), self.embedding) if self.embedding else bow
+        margin = self.ranker.products(seen, labels, threads=self.threads)
         words = self.lexical.scores(bow, labels, both)
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)
         return Evidence(labels, *parts, margin, words, counts)
@@ -130,22 +132,29 @@ class Plus:
     def write_score(self, folder: Path) -> None:
         """The final score alone."""
         self.fusion.save(folder)
-        write_json(folder / NAME, {"by_network": self.by_network, "by_words": self.by_words})
+        sizes = {"by_network": self.by_network, "by_words": self.by_words}
+        write_json(folder / NAME, {**sizes, "embedding": self.embedding} if self.embedding else sizes)
 
     @classmethod
-    def load(cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int, like: Plus | None = None) -> Plus:
-        """`like`: another one with the same words and ranker, which are not read again."""
+    def load(
+        cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int, dim: int = 0, like: Plus | None = None
+    ) -> Plus:
+        """`dim`: of phi, which the ranker may see. `like`: another one with the same words and ranker, which are not
+        read again."""
         sizes = read_object(folder / NAME, "by_network", "by_words")
         if not all(type(sizes[name]) is int and sizes[name] > 0 for name in ("by_network", "by_words")):
             raise ModelError(
                 f"{folder / NAME}: by_network and by_words must be whole numbers above 0; restore the file"
             )
-        size = {"n_labels": len(counts), "n_words": n_words}
+        embedding = sizes.get("embedding", 0.0)
+        if not isinstance(embedding, float) or not 0.0 <= embedding < np.inf:
+            raise ModelError(f"{folder / NAME}: embedding must be a number of at least 0; restore the file")
+        seen = n_words + (dim if embedding else 0)
         return cls(
-            lexical=Lexical.load(folder, **size, threads=threads) if like is None else like.lexical,
-            ranker=load_ranker(folder, **size) if like is None else like.ranker,
-            fusion=Fusion.load(folder),
-            counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"], threads=threads,
+            lexical=like.lexical if like else Lexical.load(folder, n_labels=len(counts), n_words=n_words, threads=threads),
+            ranker=like.ranker if like else load_ranker(folder, n_labels=len(counts), n_words=seen),
+            fusion=Fusion.load(folder), counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"],
+            threads=threads, embedding=embedding,
         )  # fmt: skip
 
 

@@ -338,7 +338,7 @@ def load_model(
         n_train=about.pop("n_train"),
         about=about,
         cpu_search=read_search(network, folder),
-        plus=_load_plus(folder, counts, vectorizer, about, network.threads, like),
+        plus=_load_plus(folder, counts, vectorizer, about, network, like),
     )
 
 
@@ -349,7 +349,7 @@ def _vectorizer(folder: Path, like: tuple[Path, Model] | None) -> TfIdf:
 
 
 def _load_plus(
-    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], threads: int,
+    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], network: Network,
     like: tuple[Path, Model] | None,
 ) -> Plus | None:  # fmt: skip
     """ELIAS++ of a folder, where it has one."""
@@ -357,7 +357,7 @@ def _load_plus(
         return None
     n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
     other = None if like is None or not same_files(folder, like[0], LEXICAL, RANKER) else like[1].plus
-    return Plus.load(folder, counts, n_words, threads=threads, like=other)
+    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.encoder.dim, like=other)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

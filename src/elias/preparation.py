@@ -6,7 +6,7 @@ What is held out is held out of everything: the vocabulary, the SVD, clusters an
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +40,13 @@ class Prepared:
     bow_calibration: sp.csr_matrix | np.ndarray
     bow: sp.csr_matrix | np.ndarray  # what labels are clustered on: tf-idf rows, or the user's own vectors
     vectorizer: TfIdf | None
-    encoder_folder: Path
+    folder: Path  # of the step
+    fold: dict[str, int] = field(default_factory=dict)  # which fold of the training rows is left out, of how many
+
+    @property
+    def encoder_folder(self) -> Path:
+        """The encoder as it starts."""
+        return self.folder / "encoder"
 
 
 def write_preparation(data: Dataset, settings: Settings, folder: Path, progress: Progress) -> None:
@@ -93,9 +99,8 @@ def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: 
         assert words is not None
         bows[name] = words
     return Prepared(
-        out["train"], out["validation"], out["calibration"], bows["calibration"], bows["train"], vectorizer,
-        folder / "encoder",
-    )  # fmt: skip
+        out["train"], out["validation"], out["calibration"], bows["calibration"], bows["train"], vectorizer, folder
+    )
 
 
 class _Live:
@@ -197,14 +202,21 @@ def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tup
 
 
 def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> Encoder:
-    """The encoder as it starts: word embeddings from an SVD, or a pretrained transformer, or the bare head."""
+    """The encoder as it starts: word embeddings from an SVD, or a pretrained transformer, or both, or the bare head."""
     wanted: EncoderSettings = settings.encoder
-    if wanted.kind == "transformer":
+    if wanted.kind in ("transformer", "hybrid"):
         if train.texts is None:
-            raise SettingsError("encoder.kind=transformer needs texts; this dataset has vectors")
+            raise SettingsError(f"encoder.kind={wanted.kind} needs texts; this dataset has vectors")
         from .encoders.transformer import TransformerEncoder
 
-        return TransformerEncoder.from_settings(wanted)
+        pretrained = TransformerEncoder.from_settings(wanted)
+        if wanted.kind == "transformer":
+            return pretrained
+        from .encoders.hybrid import HybridEncoder
+
+        assert bow is not None
+        bag = _new_bag(settings, bow)
+        return HybridEncoder(bag, pretrained, weight=wanted.sentence_weight, seed=settings.run.seed)
     if wanted.kind == "bag" and train.texts is None and bow is None:
         raise SettingsError("encoder.kind=bag needs texts or sparse vectors; this dataset has dense vectors")
     if wanted.kind == "vectors" and train.texts is not None:
@@ -212,7 +224,11 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
     if bow is None:
         assert isinstance(train.vectors, np.ndarray)
         return DenseEncoder(train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout)
-    threads = known(settings.run.threads)
+    return _new_bag(settings, bow)
+
+
+def _new_bag(settings: Settings, bow: sp.csr_matrix) -> BagEncoder:
+    wanted, threads = settings.encoder, known(settings.run.threads)
     words = svd_embeddings(bow, wanted.dim, power=wanted.svd_power, seed=settings.run.seed, threads=threads)
     return BagEncoder(
         torch.from_numpy(words),

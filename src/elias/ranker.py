@@ -1,10 +1,11 @@
-"""The sparse ranker of ELIAS++: one linear classifier a label on tf-idf, for the labels that were found.
+"""The sparse ranker of ELIAS++: one linear classifier a label on tf-idf or [tf-idf, phi], for the labels found.
 
     margin(x, l) = w_l . x + b_l        q_l = exp(-max(0, 1 - margin)^3)   (squared hinge)   or sigmoid(margin)
 
 A label's classifier is trained on its own texts against the texts that found it wrongly: the top predictions of every
 training row, by words (`lexical`) or by the network. Labels without a positive get no weights and a bias of -1.
-Solved by dual coordinate descent (`kernels/dual.py`), stored sparse, small weights dropped.
+Solved by dual coordinate descent (`kernels/dual.py`), stored sparse, small weights of words dropped. Those of phi are
+all kept: many small ones make a large one.
 In: tf-idf rows, labels, found labels of each row. Out: `SparseRows`.
 """
 
@@ -17,6 +18,7 @@ import scipy.sparse as sp
 
 from . import kernels
 from .config import RankerSettings
+from .features import normalise_rows
 from .persistence import read_tensors, write_tensors
 from .sparse_rows import SparseRows
 
@@ -53,27 +55,43 @@ def train_ranker(
     excluded: sp.csr_matrix,
     settings: RankerSettings,
     *,
+    n_words: int | None = None,
     threads: int = 1,
 ) -> SparseRows:
-    """The classifiers of all labels."""
+    """The classifiers of all labels. Columns from `n_words` on (None: there are none) are those of phi."""
     from .kernels.dual import row_squares, solve_labels
 
-    starts, rows, signs = training_pairs(found, labels, excluded)
     n_labels = labels.shape[1]
+    learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
+    found = np.where(learned[found], found, -1).astype(np.int32)  # labels without positives need no negatives
+    starts, rows, signs = training_pairs(found, labels, excluded)
     squares = np.empty(bow.shape[0])
     kernels.run(row_squares, len(squares), threads, bow.indptr, bow.data, squares)
     cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
     parts = kernels.run_ranges(
         solve_labels, cuts, threads, starts, rows, signs, bow.indptr, bow.indices, bow.data, squares,
         bow.shape[1], LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
+        bow.shape[1] if n_words is None else n_words,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
     biases[~learned] = NO_POSITIVES
-    kept = np.repeat(learned, counts)
-    counts = np.where(learned, counts, 0)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return SparseRows(indptr, words[kept], weights[kept], biases, bow.shape[1])
+    return SparseRows(indptr, words, weights, biases, bow.shape[1])
+
+
+def with_embedding(bow: sp.csr_matrix, phi: np.ndarray, scale: float) -> sp.csr_matrix:
+    """[tf-idf, scale * phi / |phi|]."""
+    n_rows, dim = phi.shape
+    lengths = np.diff(bow.indptr)
+    indptr = bow.indptr + dim * np.arange(n_rows + 1, dtype=np.int64)
+    indices, data = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
+    places = np.arange(bow.indptr[-1]) + dim * np.repeat(np.arange(n_rows), lengths)
+    indices[places], data[places] = bow.indices, bow.data
+    places = (indptr[:-1] + lengths)[:, None] + np.arange(dim)
+    indices[places], data[places] = bow.shape[1] + np.arange(dim), np.float32(scale) * normalise_rows(phi)
+    joined = sp.csr_matrix((data, indices, indptr), shape=(n_rows, bow.shape[1] + dim))
+    joined.has_sorted_indices = True
+    return joined
 
 
 def quality(margins: np.ndarray, loss: str) -> np.ndarray:

@@ -7,7 +7,8 @@
         30-stage1.part/    the step that is under way, with its checkpoint
 
 A step is built in NAME.part and renamed. Started again, a run skips finished steps whose hash is unchanged,
-goes on inside the one that was cut, and builds the others anew.
+goes on inside the one that was cut, and builds the others anew. The hash of a step covers its own settings and the
+hashes of the steps it comes after, so a changed setting of the ranker leaves the network alone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Run:
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.folder, self.progress = folder, progress
-        self._hash = ""
+        self._hash = ""  # of the step that was asked for last
+        self._hashes: dict[Path, str] = {}  # of every step so far, by its folder
         self._lock = FolderLock(folder)
 
     def __enter__(self) -> Run:
@@ -91,16 +93,24 @@ class Run:
         raise RunError(f"{self.folder}: made by another version of elias; remove it, or pass --force")
 
     def step(
-        self, name: str, depends_on: Mapping[str, Any], build: Callable[[Path], None], *, scratch: Sequence[str] = ()
+        self,
+        name: str,
+        depends_on: Mapping[str, Any],
+        build: Callable[[Path], None],
+        *,
+        after: Sequence[Path] | None = None,
+        scratch: Sequence[str] = (),
     ) -> Path:
         """The folder of a finished step; built by `build(folder)` unless it is there already.
 
-        The hash chains: a step depends on `depends_on` and on every step before it. A finished step is removed
-        only if its hash is another one. `scratch` names files that are of no use once the step is done; they go
-        last, so that a kill at any moment finds either them or the finished step.
+        The hash chains: a step depends on `depends_on` and on the steps `after` whose folders it comes, each with all
+        that it depends on itself; None: the step before. A finished step is removed only if its hash is another one.
+        `scratch` names files that are of no use once the step is done; they go last, so that a kill at any moment
+        finds either them or the finished step.
         """
-        self._hash = hash_of(self._hash, name, dict(depends_on))
+        before = [self._hash] if after is None else [self._hashes[folder] for folder in after]
         folder, part = self.folder / name, self.folder / f"{name}.part"
+        self._hash = self._hashes[folder] = hash_of(*before, name, dict(depends_on))
         if not self._is(folder, "done.json"):
             with disk_errors(part):
                 remove(folder)

@@ -1,49 +1,94 @@
-"""The steps of a run that make ELIAS++: the words and the ranker of some rows, and the final score."""
+"""What the steps of ELIAS++ make: the words of some rows, the labels that rows find, the ranker, the final score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from .config import Settings, known, noise_seed
 from .dataset.rows import KIND_LABEL_TEXT
-from .finder import Finder
+from .finder import BATCH, Finder
 from .fusion import Fusion
 from .lexical import Lexical, build_lexical
 from .model import ragged
 from .plus import Plus, fit_plus
 from .predictions import NOTHING
-from .ranker import load_ranker, save_ranker, train_ranker
+from .ranker import load_ranker, save_ranker, train_ranker, with_embedding
 from .training import TrainingRows
 
 ENOUGH = 20  # rows; what the defaults reserve is more
 ROWS_AT_A_TIME = 1 << 16
 
 
-def write_words(
-    folder: Path, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, kinds: np.ndarray, s: Settings
-) -> None:
-    """The lexical index and the ranker of some rows, into a folder."""
-    threads = known(s.run.threads)
+@dataclass(frozen=True)
+class WordRows:
+    """Rows as the sparse side learns from them."""
+
+    bow: sp.csr_matrix
+    labels: sp.csr_matrix
+    excluded: sp.csr_matrix
+    kinds: np.ndarray
+    texts: Sequence[str] | None = None  # where an encoder may need them
+
+
+def write_lexical(folder: Path, rows: WordRows, s: Settings) -> Lexical:
+    """The lexical index of some rows, into a folder."""
     lexical = build_lexical(
-        bow, labels, kinds, words_per_label=s.lexical.words_per_label, text_weight=s.lexical.label_text_weight,
-        threads=threads,
+        rows.bow, rows.labels, rows.kinds, words_per_label=s.lexical.words_per_label,
+        text_weight=s.lexical.label_text_weight, threads=known(s.run.threads),
     )  # fmt: skip
     lexical.save(folder)
-    ordinary = np.flatnonzero(kinds != KIND_LABEL_TEXT)
-    found = np.full((len(kinds), min(s.ranker.negatives, labels.shape[1])), NOTHING, dtype=np.int32)
+    return lexical
+
+
+def nothing_found(rows: WordRows, s: Settings) -> np.ndarray:
+    """[rows, m] where nobody has found a label yet."""
+    return np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), NOTHING, dtype=np.int32)
+
+
+def found_by_words(lexical: Lexical, rows: WordRows, s: Settings) -> np.ndarray:
+    """The best labels by words of every row that is no label text."""
+    found = nothing_found(rows, s)
+    ordinary = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
     for start in range(0, len(ordinary), ROWS_AT_A_TIME):
-        rows = ordinary[start : start + ROWS_AT_A_TIME]
-        found[rows] = lexical.find(sp.csr_matrix(bow[rows]), found.shape[1], ragged(excluded, rows)[0]).labels
-    save_ranker(train_ranker(bow, found, labels, excluded, s.ranker, threads=threads), folder)
+        some = ordinary[start : start + ROWS_AT_A_TIME]
+        found[some] = lexical.find(sp.csr_matrix(rows.bow[some]), found.shape[1], ragged(rows.excluded, some)[0]).labels
+    return found
+
+
+def found_by_network(
+    finder: Finder, prepared: Any, rows: np.ndarray, excluded: sp.csr_matrix, found: np.ndarray
+) -> None:
+    """The best labels by p of the given rows, of all that their beams match, into their rows of `found`."""
+    for start in range(0, len(rows), BATCH):
+        some = rows[start : start + BATCH]
+        found[some] = finder.find(prepared, some, found.shape[1], excluded=ragged(excluded, some)[0]).labels
+
+
+def embedded(bow: sp.csr_matrix, finder: Finder, prepared: Any, scale: float) -> sp.csr_matrix:
+    """[tf-idf, phi] of all rows."""
+    batches = [np.arange(start, min(start + BATCH, bow.shape[0])) for start in range(0, bow.shape[0], BATCH)]
+    phi = np.concatenate([finder.look(prepared, rows).phi_BD.cpu().numpy() for rows in batches])
+    return with_embedding(bow, phi, scale)
+
+
+def write_ranker(folder: Path, rows: WordRows, features: sp.csr_matrix, found: np.ndarray, s: Settings) -> None:
+    """The ranker of some rows, into a folder. `features`: their tf-idf, or [tf-idf, phi]."""
+    ranker = train_ranker(
+        features, found, rows.labels, rows.excluded, s.ranker, n_words=rows.bow.shape[1], threads=known(s.run.threads)
+    )
+    save_ranker(ranker, folder)
 
 
 def write_score(
     folder: Path,
     words: Path,
+    ranker: Path,
     finder: Finder,
     rows: TrainingRows,
     bow: sp.csr_matrix | np.ndarray,
@@ -53,11 +98,13 @@ def write_score(
 ) -> None:
     """The final score, learned on the calibration rows; p q where there are too few of them."""
     threads, given = known(s.run.threads), sp.csr_matrix(bow)
-    size = {"n_labels": len(counts), "n_words": given.shape[1]}
+    n_labels, n_words = len(counts), given.shape[1]
+    width = n_words + (finder.network.encoder.dim if s.ranker.embedding else 0)
     plus = Plus(
-        lexical=Lexical.load(words, **size, threads=threads), ranker=load_ranker(words, **size),
+        lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
+        ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
-        by_words=s.lexical.candidates, threads=threads,
+        by_words=s.lexical.candidates, threads=threads, embedding=s.ranker.embedding_scale * s.ranker.embedding,
     )  # fmt: skip
     if given.shape[0] >= ENOUGH and rows.labels.nnz:
         plus = fit_plus(plus, finder, rows.prepared, given, rows.labels, rows.excluded, s.fusion, noise_seed(s), say)

@@ -5,7 +5,8 @@
     components by rising key: the first fill validation, the next calibration, the rest is training
 
 Rows with the same text or the same group form a component (both together: chains count) and stay together. Near twins
-of a row that is held out are held out with it, where they fit.
+of a row that is held out are held out with it, where they fit, but not those of every second calibration row: texts to
+come may have near twins in training or not, and the final score must know both kinds.
 In: the training rows. Out: three sorted arrays of row numbers that share no row and cover all.
 The choice depends on the seed and on what the rows say, not on their order; label texts are never held out.
 """
@@ -63,10 +64,13 @@ def reserve(
         with_it = _families(component, order[:asked], twins_of) if twins_of is not None else {}
         closed = np.setdiff1d(np.arange(len(sizes)), order)
         chosen = np.zeros(len(sizes), dtype=np.int8)
-        for number, wanted in ((1, validation_rows), (2, calibration_rows)):
+        alone = calibration_rows // 2 if with_it else 0
+        for number, wanted, along in (
+            (1, validation_rows, with_it), (2, calibration_rows - alone, with_it), (2, alone, {})
+        ):  # fmt: skip
             free = chosen == 0
             free[closed] = False
-            taken = _fill(order[free[order]], sizes, wanted, allowed, with_it, free)
+            taken = _fill(order[free[order]], sizes, wanted, allowed, along, free)
             chosen[taken] = number
             allowed -= int(sizes[taken].sum())
         place = chosen[component]

@@ -56,6 +56,6 @@ def run(args: argparse.Namespace) -> int:
     for part, size_in_bytes in guess.memory_bytes.items():
         print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
     print(f"and about {duration(guess.seconds)} on 2 cores (a rough guide).")
-    if resolved.encoder.kind == "transformer":
+    if resolved.encoder.kind in ("transformer", "hybrid"):
         print("The transformer comes on top of both.")
     return 0

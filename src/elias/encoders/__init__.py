@@ -1,4 +1,4 @@
-"""Encoders phi: bag (tf-idf weighted word embeddings), dense (the user's vectors), transformer.
+"""Encoders phi: bag (tf-idf weighted word embeddings), dense (the user's vectors), transformer, hybrid.
 
 `load_encoder(folder)` opens whatever was saved there.
 """
@@ -36,4 +36,8 @@ def _load(kind: str, folder: Path, threads: int) -> Encoder:
         from .transformer import TransformerEncoder
 
         return TransformerEncoder.load(folder, threads=threads)
+    if kind == "hybrid":
+        from .hybrid import SENTENCES, HybridEncoder
+
+        return HybridEncoder.load(folder, load_encoder(folder / SENTENCES, threads=threads), threads=threads)
     raise ModelError(f'{folder / "encoder.json"}: kind "{kind}" is not known to this version of elias')

@@ -59,12 +59,15 @@ class BagEncoder:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(
-            folder / "encoder.json",
-            {"kind": self.kind, "dim": self.dim, "word_dropout": self.word_dropout, **self.head.options()},
-        )
-        words = {"words": self.words.values.cpu().numpy()}
-        write_tensors(folder / "encoder.safetensors", words | self.head.arrays())
+        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.options()})
+        write_tensors(folder / "encoder.safetensors", self.arrays())
+
+    def options(self) -> dict[str, float]:
+        return {"word_dropout": self.word_dropout, **self.head.options()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Parameters by name, for a file."""
+        return {"words": self.words.values.cpu().numpy()} | self.head.arrays()
 
     @classmethod
     def load(cls, folder: Path, *, threads: int = 1) -> BagEncoder:
@@ -77,18 +80,20 @@ class BagEncoder:
         return encoder
 
     def encode(self, prepared: sp.csr_matrix, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+        phi_BD: Tensor = self.head(self.h(prepared, rows, learning), learning)
+        return phi_BD
+
+    def h(self, prepared: sp.csr_matrix, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+        """The weighted sum of word vectors."""
         words, weights, offsets = take_rows(prepared, rows)
         device = self.words.values.device
         if learning is None:
             arrays = (torch.from_numpy(array).to(device) for array in (words, offsets[:-1], weights))
             words_N, offsets_B, weights_N = arrays
             table = self.words.values
-            h_BD = F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
-        else:
-            weights_N = self._drop_words(torch.from_numpy(weights).to(device), words, offsets, learning)
-            h_BD = bag_of_rows(self.words, words, offsets, weights_N, learning.tape)
-        phi_BD: Tensor = self.head(h_BD, learning)
-        return phi_BD
+            return F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
+        weights_N = self._drop_words(torch.from_numpy(weights).to(device), words, offsets, learning)
+        return bag_of_rows(self.words, words, offsets, weights_N, learning.tape)
 
     def _drop_words(self, weights_N: Tensor, words: np.ndarray, offsets: np.ndarray, learning: Learning) -> Tensor:
         """Leave each word of a text out with probability `word_dropout`; the others make up for it."""

@@ -179,7 +179,7 @@ def _transformers() -> Any:
     try:
         return importlib.import_module("transformers")
     except ImportError:
-        raise MissingExtraError("encoder.kind=transformer", "transformers") from None
+        raise MissingExtraError("a pretrained encoder (encoder.kind=transformer or hybrid)", "transformers") from None
 
 
 @contextmanager
