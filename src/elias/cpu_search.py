@@ -51,8 +51,8 @@ class CpuSearch:
         """The k best labels of each row from phi and W_C phi."""
         n_rows = len(phi_BD)
         excluded = excluded or Ragged.empty(n_rows)
-        found = _nothing_found(n_rows, k)
-        most_excluded = int(np.diff(excluded.indptr).max(initial=0))
+        found = _room_for(n_rows, k)
+        most_excluded = int(np.diff(excluded.indptr).max(initial=0)) if len(excluded.labels) else 0
         room = most_excluded + self._most_reached(beam_size)
         arguments = (
             phi_BD, logits_BC, float(alpha), beam_size, size, self.edges, self.classifiers,
@@ -114,6 +114,10 @@ def _scratch(n_labels: int, room: int) -> Scratch:
     )
 
 
-def _nothing_found(n_rows: int, k: int) -> Found:
-    numbers, floats = partial(np.full, (n_rows, k), -1, dtype=np.int32), partial(np.zeros, (n_rows, k), np.float32)
-    return Found(numbers(), floats(), numbers(), floats(), floats(), floats())
+def _room_for(n_rows: int, k: int) -> Found:
+    """Where an answer goes; every place of it is written."""
+    shape, number, real = (n_rows, k), np.int32, np.float32
+    return Found(
+        np.empty(shape, number), np.empty(shape, real), np.empty(shape, number),
+        np.empty(shape, real), np.empty(shape, real), np.empty(shape, real),
+    )  # fmt: skip
