@@ -36,6 +36,7 @@ class ModelSettings:
     """What is trained."""
 
     kind: str = setting(ELIAS, "elias, or every label trained on every text, without an index", choices=MODEL_KINDS)
+    label_dim: int = setting(0, "dimension of the label classifiers, behind a learned projection of phi; 0: d", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ def estimate(
     copies += 2 if settings.stage2.optimiser == "adamw" else 0
     edges = clusters * known(settings.index.kappa)
     memory = {
-        "label classifiers": n_labels * dim * FLOAT * copies,
+        "label classifiers": n_labels * (settings.model.label_dim or dim) * FLOAT * copies,
         "word embeddings": n_words * dim * FLOAT * copies,
         "edges": edges * FLOAT * 6,
         "texts as arrays": int((size.rows + label_texts) * words_per_text * 8),
@@ -91,16 +91,18 @@ def _stage_seconds(
     settings: Settings, stage: StageSettings, rows: float, n_labels: int, words: float, learned: bool
 ) -> float:
     dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
+    label_dim = settings.model.label_dim or dim
     if settings.model.kind == ONE_VERSUS_ALL:
-        per_row = PER_DENSE_PRODUCT * 3 * dim * n_labels + PER_PRODUCT * 3 * dim * words + PER_UPDATE * words * dim
+        per_row = PER_DENSE_PRODUCT * 3 * label_dim * n_labels + PER_PRODUCT * 3 * dim * words + PER_UPDATE * words * dim
         return known(stage.epochs) * rows * per_row
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
     per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)
     batch = known(stage.batch_size)
-    touched = min(n_labels, shortlist * batch * 0.2) + min(words * batch, words * 60 + batch * words * 0.3)
-    products = 3 * dim * (shortlist + words + known(settings.clustering.clusters))
+    updated = label_dim * min(n_labels, shortlist * batch * 0.2)
+    updated += dim * min(words * batch, words * 60 + batch * words * 0.3)
+    products = 3 * label_dim * shortlist + 3 * dim * (words + known(settings.clustering.clusters))
     per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * products
-    return known(stage.epochs) * rows * (per_row + PER_UPDATE * touched * dim / batch)
+    return known(stage.epochs) * rows * (per_row + PER_UPDATE * updated / batch)
 
 
 def estimate_fit(data: Dataset, settings: Settings, size: DataSize) -> Estimate:

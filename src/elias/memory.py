@@ -10,7 +10,7 @@ from .estimate import Estimate
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # The setting that makes each part smaller.
 _REMEDIES = {
-    "label classifiers": "encoder.dim (half of it halves this)",
+    "label classifiers": "model.label_dim (say 128) or encoder.dim",
     "word embeddings": "features.max_words or encoder.dim",
     "edges": "index.kappa",
 }

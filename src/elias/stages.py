@@ -20,6 +20,7 @@ from .checkpoint import restore_checkpoint, save_checkpoint
 from .config import ONE_VERSUS_ALL, Settings, StageSettings, known, noise_seed
 from .devices import torch_threads
 from .encoders import Encoder
+from .errors import SettingsError
 from .index import LabelIndex
 from .model import Network, SearchSettings
 from .network_files import save_network
@@ -27,7 +28,15 @@ from .one_versus_all import OneVersusAll
 from .persistence import write_json
 from .progress import Progress
 from .randomness import generator
-from .start import cluster_sums, label_sums, random_classifiers, unit_rows
+from .start import (
+    cluster_sums,
+    cluster_sums_of_rows,
+    label_sums,
+    main_directions,
+    random_classifiers,
+    random_directions,
+    unit_rows,
+)
 from .tables import RowTable
 from .training import CHOICE, Position, Trainer, TrainingRows
 
@@ -49,20 +58,19 @@ def new_network(
 ) -> Network:
     """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
     threads = known(settings.run.threads)
-    sums_LD = label_sums(encoder, train.prepared, train.labels)
+    rng = generator(noise_seed(settings), name, "classifiers")
+    projection = _projection(encoder, train, settings, stage, rng) if previous is None else previous.projection
+    sums_LD = label_sums(encoder, train.prepared, train.labels, projection=projection)
     radius = settings.encoder.radius
     if previous is not None:
         clusters = previous.clusters
     else:
-        clusters = nn.Linear(encoder.dim, index.n_clusters)
-        sums_CD = cluster_sums(sums_LD, cluster_of_label, index.n_clusters)
-        clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(stage.gain / radius))
-        nn.init.zeros_(clusters.bias)
+        rows = (encoder, train.prepared, train.labels) if projection is not None else None
+        clusters = _clusters(sums_LD, cluster_of_label, index.n_clusters, stage.gain / radius, rows)
     if previous is not None and stage.classifiers == "carried":
         weights, biases = previous.trained_weights.values, previous.classifier_biases.values
     elif stage.classifiers == "random":
-        rng = generator(noise_seed(settings), name, "classifiers")
-        weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, encoder.dim, rng))
+        weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, sums_LD.shape[1], rng))
         biases = biases[:, None]
     else:
         weights = torch.from_numpy(unit_rows(sums_LD) * np.float32(stage.gain / radius))
@@ -82,8 +90,40 @@ def new_network(
             parent_slots=settings.index.parent_slots,
             random_clusters=settings.index.random_clusters,
         ),
+        projection=None if projection is None else projection.to(device),
         threads=threads,
     )
+
+
+def _projection(
+    encoder: Encoder, train: TrainingRows, settings: Settings, stage: StageSettings, rng: np.random.Generator
+) -> nn.Linear | None:
+    """What stands between phi and the classifiers, if the settings say so."""
+    wanted = settings.model.label_dim
+    if wanted == 0:
+        return None
+    if wanted >= encoder.dim:
+        raise SettingsError(
+            f"model.label_dim={wanted}: phi has {encoder.dim} dimensions, so there is nothing to project; "
+            f"say less than {encoder.dim}, or 0 for no projection"
+        )
+    if stage.classifiers == "random":
+        return random_directions(encoder.dim, wanted, rng)
+    return main_directions(encoder, train.prepared, len(train), wanted)
+
+
+def _clusters(
+    sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: int, length: float, rows: Any = None
+) -> nn.Linear:
+    """W_C from the sums of its labels; `rows` (encoder, texts, labels) where these sums are projected ones."""
+    if rows is None:
+        sums_CD = cluster_sums(sums_LD, cluster_of_label, n_clusters)
+    else:
+        sums_CD = cluster_sums_of_rows(*rows, sums_LD, cluster_of_label, n_clusters)
+    clusters = nn.Linear(sums_CD.shape[1], n_clusters)
+    clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(length))
+    nn.init.zeros_(clusters.bias)
+    return clusters
 
 
 def train_stage(

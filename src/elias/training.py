@@ -85,6 +85,7 @@ class Optimiser:
             "encoder": settings.rate_encoder,
             "transformer": settings.rate_transformer,
             "clusters": settings.rate_clusters,
+            "projection": settings.rate_encoder,
             "classifiers": settings.rate_classifiers,
             "edges": settings.rate_edges,
         }
@@ -128,10 +129,11 @@ class Optimiser:
 
 def dense_groups(network: Network) -> dict[str, list[torch.nn.Parameter]]:
     """The dense parameters by the name of their rate; a fine-tuned transformer's have one of their own."""
-    groups: dict[str, list[torch.nn.Parameter]] = {"encoder": [], "transformer": [], "clusters": []}
+    groups: dict[str, list[torch.nn.Parameter]] = {"encoder": [], "transformer": []}
     for name, parameter in network.encoder.module().named_parameters():
         groups["transformer" if name.startswith("transformer.") else "encoder"].append(parameter)
-    groups["clusters"] = list(network.clusters.parameters())
+    for name, module in network.dense_modules().items():
+        groups.setdefault(name, []).extend(module.parameters() if name != "encoder" else [])
     return groups
 
 

@@ -1,6 +1,6 @@
 """All weights of a network by name, and their running mean.
 
-Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, and the tables
+Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, `projection.weight`, and the tables
 `classifier_weights`, `classifier_biases`, `edges`, `encoder.<table>`.
 """
 
@@ -15,8 +15,8 @@ NOT_AVERAGED = ("edges",)  # the mean of logits is not the logit of a mean; the 
 
 def weights_of(network: Network) -> dict[str, Tensor]:
     """The live tensors, not copies."""
-    dense = {f"encoder.{name}": p.data for name, p in network.encoder.module().named_parameters()}
-    dense |= {f"clusters.{name}": p.data for name, p in network.clusters.named_parameters()}
+    modules = network.dense_modules().items()
+    dense = {f"{part}.{name}": p.data for part, module in modules for name, p in module.named_parameters()}
     return dense | {name: table.values for name, table in network.tables().items()}
 
 
