@@ -28,7 +28,8 @@ from elias.encoders.protocol import Learning
 from elias.model import Batch, Network, SearchSettings
 from elias.noise import Noise
 from elias.search import Ragged
-from elias.tables import RowTable, Tape, adamw_torch, rowwise_torch
+from elias.table_steps import adamw_torch, rowwise_torch
+from elias.tables import RowTable, Tape
 from elias.training import Optimiser
 
 

@@ -95,7 +95,7 @@ def classifiers_with_codes(weights: RowTable | StoredRows, biases: RowTable, *, 
         kernels.run(code_errors, n_labels, threads, weights.rows, weights.scales, errors)
         facts = facts_of(weights.scales, biases_L, errors)
         return Classifiers(weights.rows, weights.scales, biases_L, weights.rows, facts)
-    rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
+    rows = weights.rows if isinstance(weights, StoredRows) else weights.array()
     codes = np.empty(rows.shape, dtype=np.int8)
     kernels.run(encode_rows, n_labels, threads, rows, codes, scales, errors)
     return Classifiers(rows, NO_SCALES, biases_L, codes, facts_of(scales, biases_L, errors))

@@ -16,7 +16,7 @@ from .dataset import Dataset
 from .defaults import DataSize
 from .features import TfIdf
 
-FLOAT = 4
+FLOAT, HALF = 4, 2
 BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.4 GiB) and eurlex57k (1.9 GiB)
 SAMPLE = 5_000  # texts
 HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
@@ -64,12 +64,10 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """`settings` must be resolved; `label_texts` is the number of training rows made of them."""
     dim, clusters = settings.encoder.dim, known(settings.clustering.clusters)
-    copies = 2 if settings.stage2.average_from >= 1 else 3  # values, gradients of a step, running mean
-    copies += 2 if settings.stage2.optimiser == "adamw" else 0
     edges = clusters * known(settings.index.kappa)
     memory = {
-        "label classifiers": n_labels * (settings.model.label_dim or dim) * FLOAT * copies,
-        "word embeddings": n_words * dim * FLOAT * copies,
+        "label classifiers": n_labels * (settings.model.label_dim or dim) * _bytes_a_value(settings, label=True),
+        "word embeddings": n_words * dim * _bytes_a_value(settings, label=False),
         "edges": edges * FLOAT * 6,
         "texts as arrays": int((size.rows + label_texts) * words_per_text * 8),
         "texts": text_bytes,
@@ -85,6 +83,15 @@ def estimate(
         rows = size.rows + stage.label_text_share * label_texts
         seconds += _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
     return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim)
+
+
+def _bytes_a_value(settings: Settings, *, label: bool) -> int:
+    """Of a large table in training: the value, the gradient of a step, the running mean, moments of the optimiser."""
+    size = HALF if label and settings.model.precision == "bfloat16" else FLOAT
+    stages = (settings.stage1, settings.stage2)
+    moments = {"rowwise": 0, "sgd": size, "adamw": 2 * FLOAT}
+    mean = size if any(stage.average_from < 1 for stage in stages) else 0
+    return size + FLOAT + mean + max(moments[stage.optimiser] for stage in stages)
 
 
 def _stage_seconds(

@@ -35,7 +35,7 @@ def write_network(network: Network, folder: Path) -> None:
     )
     save_index(network.learned_index(), folder / "index.safetensors")
     weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
-    stored = weights.arrays() if isinstance(weights, StoredRows) else {"weights": weights.values.cpu().numpy()}
+    stored = weights.arrays() if isinstance(weights, StoredRows) else {"weights": weights.array()}
     if network.projection is not None:
         stored["projection"] = network.projection.weight.detach().cpu().numpy()
     write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})

@@ -194,7 +194,8 @@ class Steps:
                 name=name, folder=folder, progress=self.progress, log=self.run.log,
             )  # fmt: skip
 
-        depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
+        used = {key: value for key, value in vars(stage).items() if key != "momentum" or stage.optimiser == "sgd"}
+        depends: Mapping[str, Any] = {"stage": used, "index": vars(self.settings.index)}
         changed = {key: value for key, value in vars(self.settings.model).items() if value != vars(ModelSettings())[key]}
         if changed:  # runs of before there was a choice stay valid
             depends = {**depends, "model": changed}

@@ -28,6 +28,7 @@ from .one_versus_all import OneVersusAll
 from .persistence import write_json
 from .progress import Progress
 from .randomness import generator
+from .rounding import as_tensor
 from .start import (
     cluster_sums,
     cluster_sums_of_rows,
@@ -35,8 +36,10 @@ from .start import (
     main_directions,
     random_classifiers,
     random_directions,
+    scale_rows,
     unit_rows,
 )
+from .stored_rows import StoredRows
 from .tables import RowTable
 from .training import CHOICE, Position, Trainer, TrainingRows
 
@@ -67,20 +70,23 @@ def new_network(
     else:
         rows = (encoder, train.prepared, train.labels) if projection is not None else None
         clusters = _clusters(sums_LD, cluster_of_label, index.n_clusters, stage.gain / radius, rows)
-    if previous is not None and stage.classifiers == "carried":
-        weights, biases = previous.trained_weights.values, previous.classifier_biases.values
+    is_carried = previous is not None and stage.classifiers == "carried"
+    if previous is not None and is_carried:
+        carried = previous.classifier_weights
+        weights = as_tensor(carried.rows) if isinstance(carried, StoredRows) else carried.values
+        biases = previous.classifier_biases.values
     elif stage.classifiers == "random":
         weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, sums_LD.shape[1], rng))
         biases = biases[:, None]
     else:
-        weights = torch.from_numpy(unit_rows(sums_LD) * np.float32(stage.gain / radius))
+        weights = torch.from_numpy(scale_rows(sums_LD, stage.gain / radius))
         biases = torch.full((index.n_labels, 1), -stage.gain / 2)
     kind = OneVersusAll if settings.model.kind == ONE_VERSUS_ALL else Network
     return kind(
         encoder,
         clusters.to(device),
         index,
-        RowTable(weights.clone().to(device), threads=threads),
+        RowTable(weights.to(device, _dtype(settings), copy=is_carried), threads=threads),
         RowTable(biases.clone().to(device), threads=threads),
         SearchSettings(
             alpha=settings.index.alpha,
@@ -93,6 +99,10 @@ def new_network(
         projection=None if projection is None else projection.to(device),
         threads=threads,
     )
+
+
+def _dtype(settings: Settings) -> torch.dtype:
+    return torch.bfloat16 if settings.model.precision == "bfloat16" else torch.float32
 
 
 def _projection(

@@ -24,6 +24,7 @@ from torch import nn
 from .encoders.protocol import Encoder
 
 ENCODE_BATCH = 1024
+COLUMNS = 64  # of all label sums that are copied at once
 MOST_ROWS = 20_000  # that the main directions of phi are taken from
 
 
@@ -48,8 +49,20 @@ def label_sums(
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:
     """Rows of length 1; zero rows stay zero."""
+    return np.asarray(matrix / lengths_of(matrix), dtype=np.float32)
+
+
+def lengths_of(matrix: np.ndarray) -> np.ndarray:
+    """Lengths of the rows, as a column; 1 for zero rows."""
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return np.asarray(matrix / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
+    return np.where(lengths > 0, lengths, np.ones_like(lengths))
+
+
+def scale_rows(matrix: np.ndarray, length: float) -> np.ndarray:
+    """Rows of this length, in place; zero rows stay zero."""
+    matrix /= lengths_of(matrix)
+    matrix *= np.float32(length)
+    return matrix
 
 
 @torch.no_grad()
@@ -98,7 +111,12 @@ def cluster_sums(sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: 
         (np.ones(len(member), dtype=np.float32), (cluster_of_label[member], member)),
         shape=(n_clusters, len(cluster_of_label)),
     )
-    return np.asarray(gather @ unit_rows(sums_LD), dtype=np.float32)
+    lengths_L1 = lengths_of(sums_LD)
+    out = np.empty((n_clusters, sums_LD.shape[1]), dtype=np.float32)
+    for start in range(0, sums_LD.shape[1], COLUMNS):  # a copy of all sums may be most of the memory
+        columns = slice(start, start + COLUMNS)
+        out[:, columns] = gather @ (sums_LD[:, columns] / lengths_L1)
+    return out
 
 
 def random_classifiers(n_labels: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,12 @@ Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .model import Network
+from .randomness import key
+from .rounding import average_rounded
 
 NOT_AVERAGED = ("edges",)  # the mean of logits is not the logit of a mean; the authors leave A out too
 
@@ -47,7 +50,10 @@ class RunningMean:
         for name, tensor in weights_of(network).items():
             if name in NOT_AVERAGED:
                 continue
-            if name in self.tensors:
+            if name in self.tensors and tensor.dtype == torch.bfloat16:
+                noise = key("mean", name, self.count) & 0xFFFFFFFF
+                average_rounded(self.tensors[name], tensor, 1.0 / self.count, noise, threads=network.threads)
+            elif name in self.tensors:
                 self.tensors[name].lerp_(tensor, 1.0 / self.count)
             else:
                 self.tensors[name] = tensor.clone()
