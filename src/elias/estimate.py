@@ -7,7 +7,8 @@ The vocabulary of a large dataset is counted on a sample and extended by Heaps' 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53
 class Estimate:
     memory_bytes: dict[str, int]
     seconds: float
+    smaller: dict[str, int] = field(default_factory=dict)  # settings, and the bytes of "label classifiers" with them
 
     @property
     def total_bytes(self) -> int:
@@ -66,7 +68,7 @@ def estimate(
     dim, clusters = settings.encoder.dim, known(settings.clustering.clusters)
     edges = clusters * known(settings.index.kappa)
     memory = {
-        "label classifiers": n_labels * (settings.model.label_dim or dim) * _bytes_a_value(settings, label=True),
+        "label classifiers": _classifier_bytes(settings, n_labels),
         "word embeddings": n_words * dim * _bytes_a_value(settings, label=False),
         "edges": edges * FLOAT * 6,
         "texts as arrays": int((size.rows + label_texts) * words_per_text * 8),
@@ -82,7 +84,27 @@ def estimate(
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + stage.label_text_share * label_texts
         seconds += _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
-    return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim)
+    return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim, _smaller(settings, n_labels))
+
+
+def _classifier_bytes(settings: Settings, n_labels: int) -> int:
+    return n_labels * (settings.model.label_dim or settings.encoder.dim) * _bytes_a_value(settings, label=True)
+
+
+def _smaller(settings: Settings, n_labels: int) -> dict[str, int]:
+    """Settings that make the label classifiers smaller, one by one, and their bytes then."""
+    changes: list[dict[str, Any]] = [
+        {"model.label_dim": settings.encoder.dim // 4} if settings.model.label_dim == 0 else {},
+        {"model.precision": "bfloat16"},
+        {"stage1.optimiser": "rowwise", "stage2.optimiser": "rowwise"},
+        {"stage1.average_from": 1.0, "stage2.average_from": 1.0},
+    ]
+    now, found = _classifier_bytes(settings, n_labels), {}
+    for change in changes:
+        then = _classifier_bytes(settings.updated(change), n_labels)
+        if 0 < then < now:
+            found[" ".join(f"{key}={value}" for key, value in change.items())] = then
+    return found
 
 
 def _bytes_a_value(settings: Settings, *, label: bool) -> int:
@@ -100,7 +122,7 @@ def _stage_seconds(
     dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
     label_dim = settings.model.label_dim or dim
     if settings.model.kind == ONE_VERSUS_ALL:
-        per_row = PER_DENSE_PRODUCT * 3 * label_dim * n_labels + PER_PRODUCT * 3 * dim * words + PER_UPDATE * words * dim
+        per_row = PER_DENSE_PRODUCT * 3 * label_dim * n_labels + (PER_PRODUCT * 3 + PER_UPDATE) * dim * words
         return known(stage.epochs) * rows * per_row
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
     per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)

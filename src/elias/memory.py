@@ -10,7 +10,7 @@ from .estimate import Estimate
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # The setting that makes each part smaller.
 _REMEDIES = {
-    "label classifiers": "model.label_dim (say 128) or encoder.dim",
+    "label classifiers": "encoder.dim (half of it halves this)",
     "word embeddings": "features.max_words or encoder.dim",
     "edges": "index.kappa",
 }
@@ -39,8 +39,10 @@ def refuse_if_too_large(needed: Estimate, available: int | None) -> None:
     largest = max(_REMEDIES, key=lambda part: needed.memory_bytes.get(part, 0))
     size = needed.memory_bytes[largest]
     gib = 2.0**30
+    ways = [f"--set {setting} makes that {bytes_then / gib:.1f}" for setting, bytes_then in needed.smaller.items()]
+    better = "; ".join(ways) + "; or" if ways and largest == "label classifiers" else ""
     raise SettingsError(
         f"this fit needs about {needed.total_bytes / gib:.1f} GiB of memory and {available / gib:.1f} GiB are free; "
-        f"most of it, {size / gib:.1f} GiB, are {largest}: lower {_REMEDIES[largest]}, "
+        f"most of it, {size / gib:.1f} GiB, are {largest}: {better} lower {_REMEDIES[largest]}, "
         "or say --set run.check_memory=false"
     )

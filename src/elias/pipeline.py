@@ -196,7 +196,8 @@ class Steps:
 
         used = {key: value for key, value in vars(stage).items() if key != "momentum" or stage.optimiser == "sgd"}
         depends: Mapping[str, Any] = {"stage": used, "index": vars(self.settings.index)}
-        changed = {key: value for key, value in vars(self.settings.model).items() if value != vars(ModelSettings())[key]}
+        usual = vars(ModelSettings())
+        changed = {key: value for key, value in vars(self.settings.model).items() if value != usual[key]}
         if changed:  # runs of before there was a choice stay valid
             depends = {**depends, "model": changed}
         return self.run.step(name, depends, build, scratch=[CHECKPOINT])

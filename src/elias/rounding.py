@@ -33,7 +33,7 @@ def average_rounded(mean: Tensor, values: Tensor, weight: float, noise: int, *, 
 
         kernels.run(average_rows, len(mean), threads, as_array(mean), as_array(values), weight, noise)
         return
-    for rows in torch.arange(len(mean), device=mean.device).split(AT_ONCE):
+    for rows in torch.split(torch.arange(len(mean), device=mean.device), AT_ONCE):
         old, new = mean[rows].float(), values[rows].float()
         mean[rows] = rounded_torch(old + weight * (new - old), rows, noise)
 

@@ -68,8 +68,12 @@ def new_network(
     if previous is not None:
         clusters = previous.clusters
     else:
-        rows = (encoder, train.prepared, train.labels) if projection is not None else None
-        clusters = _clusters(sums_LD, cluster_of_label, index.n_clusters, stage.gain / radius, rows)
+        of_labels = (sums_LD, cluster_of_label, index.n_clusters)
+        if projection is None:
+            sums_CD = cluster_sums(*of_labels)
+        else:
+            sums_CD = cluster_sums_of_rows(encoder, train.prepared, train.labels, *of_labels)
+        clusters = _clusters(sums_CD, stage.gain / radius)
     is_carried = previous is not None and stage.classifiers == "carried"
     if previous is not None and is_carried:
         carried = previous.classifier_weights
@@ -122,15 +126,9 @@ def _projection(
     return main_directions(encoder, train.prepared, len(train), wanted)
 
 
-def _clusters(
-    sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: int, length: float, rows: Any = None
-) -> nn.Linear:
-    """W_C from the sums of its labels; `rows` (encoder, texts, labels) where these sums are projected ones."""
-    if rows is None:
-        sums_CD = cluster_sums(sums_LD, cluster_of_label, n_clusters)
-    else:
-        sums_CD = cluster_sums_of_rows(*rows, sums_LD, cluster_of_label, n_clusters)
-    clusters = nn.Linear(sums_CD.shape[1], n_clusters)
+def _clusters(sums_CD: np.ndarray, length: float) -> nn.Linear:
+    """W_C from the sums of its labels."""
+    clusters = nn.Linear(sums_CD.shape[1], len(sums_CD))
     clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(length))
     nn.init.zeros_(clusters.bias)
     return clusters

@@ -55,7 +55,7 @@ def unit_rows(matrix: np.ndarray) -> np.ndarray:
 def lengths_of(matrix: np.ndarray) -> np.ndarray:
     """Lengths of the rows, as a column; 1 for zero rows."""
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return np.where(lengths > 0, lengths, np.ones_like(lengths))
+    return np.asarray(np.where(lengths > 0, lengths, np.ones_like(lengths)))
 
 
 def scale_rows(matrix: np.ndarray, length: float) -> np.ndarray:

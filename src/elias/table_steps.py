@@ -65,7 +65,9 @@ def adamw_torch(
     state["first"][rows], state["second"][rows] = m, v
     size = (rate / (1 - constants.beta1**count)).float()[:, None]
     root = (1 / torch.sqrt(1 - constants.beta2**count)).float()[:, None]
-    values[rows] = stored(keep[:, None] * values[rows] - size * m / (v.sqrt() * root + constants.epsilon), values, rows, noise)
+    values[rows] = stored(
+        keep[:, None] * values[rows] - size * m / (v.sqrt() * root + constants.epsilon), values, rows, noise
+    )
 
 
 def rowwise_torch(

@@ -5,12 +5,12 @@ optimiser state by row: rows that no batch touched cost nothing. That is all ano
 own a share of the rows. A `Tape` remembers what a forward pass gathered, so that after `backward` every
 gradient finds its table.
 
-Three optimisers, all by row: `table_steps`. Decay reaches untouched rows lazily: the running sum of log(1 - rate*decay) is
-kept once, and what a row has had of it is kept by row; momentum likewise. `gather` includes what is owed, so nobody can
-tell; who reads `values` settles first.
+Three optimisers, all by row: `table_steps`. Decay reaches untouched rows lazily: the running sum of log(1 - rate*decay)
+is kept once, and what a row has had of it is kept by row; momentum likewise. `gather` includes what is owed, so nobody
+can tell; who reads `values` settles first.
 
-Values are float32, or bfloat16 with stochastic rounding: half the memory, and every write is off by up to 2^-8, to either
-side. The noise depends on (key, step, row, column) alone.
+Values are float32, or bfloat16 with stochastic rounding: half the memory, and every write is off by up to 2^-7 of the
+value, to either side. The noise depends on (key, step, row, column) alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from .rounding import as_array
 from .table_steps import STATE, TableOptimiser, adamw_torch, next_pull, rowwise_torch, sgd_torch, stored
 
 SETTLED_AT_ONCE = 1 << 16  # rows
+
 
 class RowTable:
     """rows x width float32 or bfloat16 values with row-sparse optimiser state (made on the first `apply`)."""
@@ -134,7 +135,7 @@ class RowTable:
         if not self.state:
             return
         if "touched" in self.state:
-            for rows in torch.arange(len(self), device=self.values.device).split(SETTLED_AT_ONCE):
+            for rows in torch.split(torch.arange(len(self), device=self.values.device), SETTLED_AT_ONCE):
                 self._catch_up(rows)
             return
         if self.values.dtype == torch.float32:
@@ -153,7 +154,7 @@ class RowTable:
             kernels.run(decay_rows, len(self), self.threads, *arrays)
             return
         late = torch.nonzero(self.state["decayed"] != self.decay_sum)[:, 0]
-        for rows in late.split(SETTLED_AT_ONCE):
+        for rows in torch.split(late, SETTLED_AT_ONCE):
             owed = torch.exp(self.decay_sum - self.state["decayed"][rows]).float()[:, None]
             self.values[rows] = stored(owed * self.values[rows], self.values, rows, self.noise)
 

@@ -9,7 +9,8 @@ Step 2 looks for a bar that about K paths pass (a binary search in each cluster'
 above it and lowers it until K different labels are found. Paths below the last bar are never touched, and since a
 label's best path is above the bar whenever any of its paths is, the result is exact.
 
-Step 3 is in `kernels.first_look`. A label whose upper bound is below the k-th largest lower bound cannot be among the k best.
+Step 3 is in `kernels.first_look`. A label whose upper bound is below the k-th largest lower bound cannot be among the
+k best.
 
 Twins: `elias.finder.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
 """

@@ -4,9 +4,9 @@ A row is w = scale * code + rest, phi = step * whole + left with whole numbers `
 
     w.phi = scale * step * code.whole  +  rest.phi  +  scale * code.left
 
-The first product is a sum of whole numbers and exact. |rest.phi| <= |rest| |phi| (Cauchy-Schwarz), and the error bound of
-a row holds |rest| with room for rounding; |scale * code.left| <= 127 sqrt(d) scale |left|. That of the bias is added
-here. If z is off by at most e, then sigmoid(z - e) <= sigmoid of the exact z <= sigmoid(z + e).
+The first product is a sum of whole numbers and exact. |rest.phi| <= |rest| |phi| (Cauchy-Schwarz), and the error bound
+of a row holds |rest| with room for rounding; |scale * code.left| <= 127 sqrt(d) scale |left|. The rounding of the bias
+is added here. If z is off by at most e, then sigmoid(z - e) <= sigmoid of the exact z <= sigmoid(z + e).
 """
 
 from __future__ import annotations
