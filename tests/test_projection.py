@@ -15,6 +15,7 @@ import dense_equations as dense
 import elias
 from elias import start
 from elias.compaction import compact
+from elias.dataset import Dataset
 from elias.errors import SettingsError
 from elias.finder import Finder
 from elias.model import Network, SearchSettings
@@ -125,6 +126,6 @@ def test_fit_predict_save_load_compact(tiny_dataset: Path, tmp_path: Path) -> No
 def test_a_projection_that_is_none_is_refused() -> None:
     wide = elias.Settings().updated({**SMALL, "model.label_dim": 16})
     with pytest.raises(SettingsError, match=r"model\.label_dim=16: phi has encoder\.dim=16 dimensions; say less"):
-        elias.fit(["a b", "c d"] * 20, [["x"], ["y"]] * 20, settings=wide)
+        elias.fit(Dataset.from_lists(["a b", "c d"] * 20, [["x"], ["y"]] * 20), settings=wide)
     with pytest.raises(SettingsError, match=r"model\.label_dim=-1: must be at least 0"):
         elias.Settings().updated({"model.label_dim": -1})
