@@ -28,16 +28,19 @@ from elias.encoders.protocol import Learning
 from elias.model import Batch, Network, SearchSettings
 from elias.noise import Noise
 from elias.search import Ragged
-from elias.tables import RowTable, Tape, adamw_torch, rowwise_torch
+from elias.table_steps import adamw_torch, rowwise_torch, sgd_torch
+from elias.tables import RowTable, Tape
 from elias.training import Optimiser
 
 
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)
-    rows = [measure("kernels", args), measure("torch", args)]
-    for row in rows:
-        row["x torch"] = rows[1]["step ms"] / row["step ms"]
+    rows = [measure("kernels", args)]
+    if not args.no_torch:
+        rows.append(measure("torch", args))
+        for row in rows:
+            row["x torch"] = rows[1]["step ms"] / row["step ms"]
     about = {**vars(args), **machine(), "peak GB": round(peak_bytes() / 1e9, 2)}
     about.pop("json")
     report(", ".join(f"{key} {value}" for key, value in about.items()), rows, as_json=args.json, **about)
@@ -49,7 +52,9 @@ def measure(path: str, args: argparse.Namespace) -> dict[str, Any]:
         read_parameters(), labels=args.labels, clusters=args.clusters, kappa=args.kappa, dim=args.dim,
         texts=args.batch * (args.steps + 2), settings=settings, threads=args.threads,
     )  # fmt: skip
-    optimiser = Optimiser(network, StageSettings(epochs=1, batch_size=args.batch))
+    if args.precision == "bfloat16":
+        network.classifier_weights = RowTable(network.trained_weights.values.bfloat16(), threads=args.threads)
+    optimiser = Optimiser(network, StageSettings(epochs=1, batch_size=args.batch, optimiser=args.optimiser))
     parents = network.learned_index().parents()
     batches = [random_batch(network, args.batch, i) for i in range(args.steps + 2)]
     taken, losses = [], []
@@ -103,9 +108,12 @@ def plain_torch() -> Iterator[None]:
 
     def apply(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
         table.begin_step(rate)
-        twin = adamw_torch if table.optimiser.kind == "adamw" else rowwise_torch
+        step = (table.values, table.state, table.decay_sum, rows, gradients, rate, table.optimiser)
         with torch.no_grad():
-            twin(table.values, table.state, table.decay_sum, rows, gradients, rate, table.optimiser)
+            if table.optimiser.kind == "sgd":
+                sgd_torch(*step, clock=table.clock, pull=table.pull, noise=table.noise)
+            else:
+                (adamw_torch if table.optimiser.kind == "adamw" else rowwise_torch)(*step, noise=table.noise)
 
     with (
         patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),
@@ -126,6 +134,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--optimiser", default="rowwise", choices=["rowwise", "adamw", "sgd"])
+    parser.add_argument("--no-torch", action="store_true", help="the kernels alone")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

@@ -42,6 +42,8 @@ LAYERS = [
         *[
             "devices",
             "noise",
+            "rounding",
+            "table_steps",
             "tables",
             "encoders",
             "index",

@@ -17,6 +17,9 @@ from elias.cpu_search import _scratch, classifiers_with_codes, edges_by_score
 from elias.finder import Finder
 from elias.index import LabelIndex
 from elias.kernels import find
+from elias.kernels.exponent import exp, sum_of_exp
+from elias.kernels.first_look import in_steps
+from elias.kernels.logits import logits_of
 from elias.model import Network, SearchSettings
 from elias.predictions import Predictions
 from elias.search import Ragged
@@ -96,6 +99,53 @@ def test_whole_numbers_give_the_very_same_labels(seed: int) -> None:
     arguments = (torch.from_numpy(phi), np.arange(5), k)
     found = finder.find(*arguments, excluded=excluded)
     np.testing.assert_array_equal(found.labels, finder.find_torch(*arguments, excluded=excluded).labels)
+
+
+@settings(max_examples=60)
+@given(SEEDS)
+def test_one_row_is_the_definition_too(seed: int) -> None:
+    """W_C phi of a single row comes from a kernel of its own."""
+    network, phi, k, _ = random_case(np.random.default_rng(seed))
+    for row in range(2):
+        compare(network, phi[row : row + 1], k)
+
+
+@settings(max_examples=40)
+@given(SEEDS)
+def test_logits_of_one_row_are_those_of_the_layer(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layer = torch.nn.Linear(int(rng.integers(1, 500)), int(rng.integers(1, 40)))
+    phi = torch.from_numpy(rng.normal(size=layer.in_features).astype(np.float32))
+    weights, biases = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    out = np.empty(layer.out_features, dtype=np.float32)
+    start = int(rng.integers(0, len(out)))  # ranges of any length and place
+    logits_of(0, start, phi.numpy(), weights, biases, out)
+    logits_of(start, len(out), phi.numpy(), weights, biases, out)
+    np.testing.assert_allclose(out, layer(phi).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_exp_is_numpys_exp() -> None:
+    given = np.concatenate([np.linspace(-700, 700, 100_001), [0.0, -0.0, 1e-300, -1e-17, np.log(2), -np.log(2) / 2]])
+    np.testing.assert_allclose([exp(x) for x in given], np.exp(given), rtol=1e-15)
+    assert exp(-1e9) == pytest.approx(np.exp(-700))
+    assert exp(1e9) == pytest.approx(np.exp(700))
+    logits = np.random.default_rng(0).normal(size=1001).astype(np.float32) * 20
+    wanted = np.exp(logits.astype(np.float64) - logits.max()).sum()
+    assert sum_of_exp(logits, np.float64(logits.max())) == pytest.approx(wanted, rel=1e-13)
+
+
+@settings(max_examples=60)
+@given(SEEDS)
+def test_phi_in_whole_steps(seed: int) -> None:
+    """No sum with codes overflows, and what is left is no longer than it says."""
+    rng = np.random.default_rng(seed)
+    dim = int(rng.choice([1, 7, 384, 20_000]))
+    phi = (rng.normal(size=dim) * 10.0 ** rng.integers(-40, 30)).astype(np.float32) * rng.integers(0, 2)
+    whole, step, left = in_steps(phi)
+    assert np.abs(whole.astype(np.int64)).sum() * 127 < 2**31
+    rest = phi.astype(np.float64) - step * whole
+    assert np.linalg.norm(rest) <= left
+    assert np.linalg.norm(rest) <= np.abs(phi).max() * max(2.0**-16, 127 * dim / 2.0**31) * np.sqrt(dim) * 1.1
 
 
 def everywhere(rng: np.random.Generator) -> LabelIndex:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import elias
 from elias import fitting
+from elias.defaults import DataSize, resolve
 from elias.errors import SettingsError
-from elias.estimate import Estimate
+from elias.estimate import Estimate, estimate
 from elias.memory import available_bytes, refuse_if_too_large
 from processes import SMALL
 
@@ -23,6 +25,31 @@ def test_the_largest_part_and_its_remedy_are_named() -> None:
         refuse_if_too_large(Estimate(LARGE, 1.0), 10 << 30)
     with pytest.raises(SettingsError, match=r"index\.kappa"):
         refuse_if_too_large(Estimate({**LARGE, "edges": 90 << 30}, 1.0), 10 << 30)
+
+
+def test_settings_that_help_are_named_with_what_they_leave() -> None:
+    size = DataSize(rows=1000, labels=100_000, pairs=3000)
+    adamw = {"stage1.optimiser": "adamw", "stage2.optimiser": "adamw"}
+    settings = resolve(elias.Settings().updated(adamw), size)
+    numbers: dict[str, Any] = {"n_labels": 1_000_000, "n_words": 1000, "words_per_text": 10.0}
+    needed = estimate(settings, size, **numbers)
+    value = 1_000_000 * 512
+    assert needed.memory_bytes["label classifiers"] == value * (4 + 4 + 4 + 8)
+    assert needed.smaller == {
+        "model.label_dim=128": value * 20 // 4,
+        "model.precision=bfloat16": value * (2 + 4 + 2 + 8),
+        "stage1.optimiser=rowwise stage2.optimiser=rowwise": value * 12,
+        "stage1.average_from=1.0 stage2.average_from=1.0": value * 16,
+    }
+    with pytest.raises(SettingsError, match=r"--set model\.label_dim=128 makes that 2\.4; --set model\.precision=bf"):
+        refuse_if_too_large(needed, 1 << 30)
+    thrifty = {"model.label_dim": 128, "model.precision": "bfloat16"}
+    thrifty |= {
+        f"stage{n}.{key}": value for n in (1, 2) for key, value in {"average_from": 1, "optimiser": "sgd"}.items()
+    }
+    needed = estimate(settings.updated(thrifty), size, **numbers)
+    assert needed.memory_bytes["label classifiers"] == value // 4 * (2 + 4 + 2)
+    assert list(needed.smaller) == ["stage1.optimiser=rowwise stage2.optimiser=rowwise"]
 
 
 def test_what_fits_or_cannot_be_known_goes_on() -> None:

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.tables import RowTable, TableOptimiser, Tape, adamw_torch, rowwise_torch
+from elias.table_steps import TableOptimiser, adamw_torch, rowwise_torch, sgd_torch
+from elias.tables import RowTable, Tape
 
-KINDS = ["adamw", "rowwise"]
+KINDS = ["adamw", "rowwise", "sgd"]
 SHAPE = (12, 5)
 
 
@@ -39,6 +40,11 @@ def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarra
     m, v, t = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE[0])
     for rows, gradients, rate in steps:
         w *= 1 - rate * o.decay
+        if o.kind == "sgd":  # momentum goes on where there is no gradient
+            m *= o.momentum
+            m[rows.numpy()] += gradients.double().numpy()
+            w -= rate * m
+            continue
         for row, g in zip(rows.tolist(), gradients.double().numpy(), strict=True):
             t[row] += 1
             square = g * g if o.kind == "adamw" else np.full_like(g, np.mean(g * g))
@@ -49,6 +55,14 @@ def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarra
     return w
 
 
+def twin_step(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
+    step = (table.values, table.state, table.decay_sum, rows, gradients, rate, table.optimiser)
+    if table.optimiser.kind == "sgd":
+        sgd_torch(*step, clock=table.clock, pull=table.pull, noise=table.noise)
+    else:
+        (adamw_torch if table.optimiser.kind == "adamw" else rowwise_torch)(*step, noise=table.noise)
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from(KINDS), st.sampled_from([0.0, 0.01, 0.9]))
 def test_kernel_torch_and_dense_formula_agree(seed: int, kind: str, decay: float) -> None:
@@ -56,17 +70,18 @@ def test_kernel_torch_and_dense_formula_agree(seed: int, kind: str, decay: float
     steps, before = random_steps(seed, 6), by_kernel.values.clone().numpy()
     by_torch.optimiser = by_kernel.optimiser
     by_torch.start()
-    twin = adamw_torch if kind == "adamw" else rowwise_torch
     for rows, gradients, rate in steps:
         by_kernel.apply(rows, gradients, rate)
-        by_torch.decay_sum += np.log1p(-rate * decay)
-        twin(by_torch.values, by_torch.state, by_torch.decay_sum, rows, gradients, rate, by_torch.optimiser)
+        by_torch.begin_step(rate)
+        twin_step(by_torch, rows, gradients, rate)
     np.testing.assert_allclose(by_kernel.values, by_torch.values, rtol=1e-5, atol=1e-6)
     for name, tensor in by_kernel.state.items():
         room = 1e-6 * float(tensor.abs().max())  # sums of large terms that cancel
         np.testing.assert_allclose(tensor, by_torch.state[name], rtol=1e-5, atol=room, err_msg=name)
     by_kernel.settle()
-    np.testing.assert_allclose(by_kernel.values, dense_steps(before, steps, by_kernel.optimiser), rtol=1e-4, atol=1e-5)
+    wanted = dense_steps(before, steps, by_kernel.optimiser)
+    room = 1e-5 if kind != "sgd" else 1e-6 * max(1.0, float(np.abs(wanted).max()))  # whose steps have any length
+    np.testing.assert_allclose(by_kernel.values, wanted, rtol=1e-4, atol=room)
 
 
 def test_adamw_is_torchs_adamw_when_every_row_is_touched() -> None:
@@ -79,6 +94,37 @@ def test_adamw_is_torchs_adamw_when_every_row_is_touched() -> None:
         reference.step()
         table.apply(torch.arange(SHAPE[0]), gradient, 0.01)
     np.testing.assert_allclose(table.values, parameter.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_sgd_is_torchs_sgd_whatever_rows_are_touched() -> None:
+    """Rows without a gradient have one of 0 there: momentum and decay go on."""
+    table = table_of("sgd", decay=0.1, momentum=0.8)
+    parameter = torch.nn.Parameter(table.values.clone())
+    reference = torch.optim.SGD([parameter], lr=0.05, momentum=0.8)
+    for step in range(40):
+        rows = torch.from_numpy(np.flatnonzero(np.random.default_rng(step).random(SHAPE[0]) < 0.3))
+        gradient = torch.randn((len(rows), SHAPE[1]), generator=torch.Generator().manual_seed(step))
+        parameter.grad = torch.zeros(SHAPE).index_copy_(0, rows, gradient)
+        with torch.no_grad():
+            parameter.mul_(1 - 0.05 * 0.1)  # decay beside the gradient, as everywhere in ELIAS
+        reference.step()
+        table.apply(rows, gradient, 0.05)
+        read = torch.from_numpy(np.random.default_rng(100 + step).permutation(SHAPE[0])[:3].copy())
+        np.testing.assert_allclose(table.gather(read), parameter.detach()[read], rtol=1e-4, atol=1e-5)
+    table.settle()
+    np.testing.assert_allclose(table.values, parameter.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_momentum_over_many_steps_and_changing_rates() -> None:
+    """Powers of the momentum vanish after some hundred steps; what they have done stays."""
+    table = table_of("sgd", decay=0.3, momentum=0.9)
+    before, steps = table.values.clone().numpy(), []
+    for step in range(1500):
+        rows = torch.tensor([step % 3]) if step < 4 or step == 1400 else torch.tensor([5])
+        steps.append((rows, torch.ones(1, SHAPE[1]) * (-1) ** step, 0.01 * (1 + step % 7)))
+        table.apply(*steps[-1])
+    table.settle()
+    np.testing.assert_allclose(table.values, dense_steps(before, steps, table.optimiser), rtol=2e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,8 +210,8 @@ def test_strided_gradients_and_narrow_rows() -> None:
 
 def test_names_of_optimisers() -> None:
     assert TableOptimiser(decay=0.1, epsilon=1e-6).kind == "adamw"
-    with pytest.raises(AssertionError, match="'sgd' is none of adamw, rowwise"):
-        TableOptimiser(kind="sgd")
+    with pytest.raises(AssertionError, match="'adagrad' is none of adamw, rowwise, sgd"):
+        TableOptimiser(kind="adagrad")
 
 
 def test_a_tape_returns_every_gradient_to_its_table() -> None:

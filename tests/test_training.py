@@ -25,6 +25,7 @@ from elias.model import Network
 from elias.noise import Noise
 from elias.preparation import Prepared, open_preparation, write_preparation
 from elias.progress import SILENT
+from elias.rounding import as_array
 from elias.sizes import size_of
 from elias.stages import CHECKPOINT, new_network, train_stage
 from elias.tables import Tape
@@ -74,7 +75,7 @@ def trainer_of(settings: Settings, rows: Prepared, *, learned: bool = True, **op
 
 
 def bits(network: Network) -> dict[str, np.ndarray]:
-    return {name: tensor.cpu().numpy().copy() for name, tensor in weights_of(network).items()}
+    return {name: as_array(tensor).copy() for name, tensor in weights_of(network).items()}
 
 
 def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
@@ -87,6 +88,11 @@ def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
         {},
         {"stage2.optimiser": "adamw", "stage2.average_every": 2},
         {"stage2.accumulate": 3, "stage2.average_from": 0.0},
+        {"model.label_dim": 5},
+        {"model.precision": "bfloat16"},
+        {"model.precision": "bfloat16", "stage2.optimiser": "adamw", "stage2.average_every": 2},
+        {"stage2.optimiser": "sgd", "stage2.average_every": 2},
+        {"model.precision": "bfloat16", "stage2.optimiser": "sgd", "stage2.accumulate": 3},
     ],
 )
 @pytest.mark.parametrize("learned", [True, False])

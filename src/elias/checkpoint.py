@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .errors import RunError
 from .persistence import read_tensors, write_tensors
+from .rounding import as_array, as_tensor
 from .training import Position, Trainer
 
 
@@ -31,7 +32,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
     if trainer.parents is not None:
         tensors["parents"] = torch.from_numpy(trainer.parents)
     about = {"position": json.dumps(asdict(trainer.at)), "mean_count": str(trainer.mean.count)}
-    write_tensors(path, {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}, about)
+    write_tensors(path, {name: as_array(tensor) for name, tensor in tensors.items()}, about)
 
 
 def restore_checkpoint(trainer: Trainer, path: Path) -> None:
@@ -67,4 +68,4 @@ def _below(start: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
 
 def _tensor(array: np.ndarray) -> Tensor:
     """A tensor with memory of its own: the file behind a memory map is about to be replaced."""
-    return torch.from_numpy(np.array(array))
+    return as_tensor(np.array(array))

@@ -15,7 +15,8 @@ from torch import Tensor
 from . import kernels
 from . import loss as equations
 from .stored_rows import StoredRows
-from .tables import STATE, RowTable, Tape
+from .table_steps import STATE
+from .tables import RowTable, Tape
 
 CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
 PAIRS_PER_RANGE = 1 << 14
@@ -30,7 +31,7 @@ def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, bi
 
     pairs = _Pairs(phi_BD, labels_BS, weights, biases)
     z = np.zeros(labels_BS.numel(), dtype=np.float32)
-    arrays = (*pairs.groups, pairs.width, pairs.phi, weights.values.numpy(), pairs.owed, pairs.biases, z)
+    arrays = (*pairs.groups, pairs.width, pairs.phi, weights.array(), pairs.owed, pairs.biases, z)
     kernels.run_ranges(forward, pairs.cuts, weights.threads, *arrays)
     return torch.from_numpy(z).view(labels_BS.shape)
 
@@ -119,7 +120,7 @@ class _Loss(torch.autograd.Function):
         arrays = (
             *pairs.groups, pairs.width, pairs.phi, yhat_BS.detach().contiguous().numpy().ravel(),
             y_BS.contiguous().numpy().ravel(), scale_B, equations.TINY, equations.MOST,
-            weights.values.numpy(), pairs.owed, pairs.biases, grad_yhat.ravel(), grad_bias_U,
+            weights.array(), pairs.owed, pairs.biases, grad_yhat.ravel(), grad_bias_U,
         )  # fmt: skip
         shares, grad_UD = _run_loss(pairs, weights, tape, arrays)
         grad_phi = shares[0][1]
@@ -151,5 +152,5 @@ def _run_loss(pairs: _Pairs, weights: RowTable, tape: Tape, arrays: Any) -> tupl
         return kernels.run_ranges(loss_and_gradients, pairs.cuts, weights.threads, *arrays, grad_UD), grad_UD
     weights.begin_step(rate)
     state = [weights.state[name].numpy() for name in STATE["rowwise"]]
-    numbers = (weights.decay_sum, rate, constants.beta2, constants.epsilon)
+    numbers = (weights.decay_sum, rate, constants.beta2, constants.epsilon, weights.noise)
     return kernels.run_ranges(loss_and_step, pairs.cuts, weights.threads, *arrays, *state, *numbers), None

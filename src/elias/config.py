@@ -37,6 +37,11 @@ class ModelSettings:
     """What is trained."""
 
     kind: str = setting(ELIAS, "elias, or every label trained on every text, without an index", choices=MODEL_KINDS)
+    precision: str = setting(
+        "float32", "of the label classifiers in training; bfloat16: half the memory, rounded at random",
+        choices=("float32", "bfloat16"),
+    )  # fmt: skip
+    label_dim: int = setting(0, "dimension of the label classifiers, behind a learned projection of phi; 0: d", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +132,10 @@ class StageSettings:
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
     optimiser: str = setting(
-        "rowwise", "of the large tables: adamw, or one step size a row", choices=("rowwise", "adamw")
-    )
+        "rowwise", "of the large tables: one step size a row, adamw, or sgd with momentum",
+        choices=("rowwise", "adamw", "sgd"),
+    )  # fmt: skip
+    momentum: float = setting(0.9, "of sgd", low=0.0, high=0.999)
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
     accumulate: int = setting(1, "batches whose gradients the tables take in one step", letter="k", low=1)
     average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0, high=1)

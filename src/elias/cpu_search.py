@@ -51,7 +51,7 @@ class CpuSearch:
         """The k best labels of each row from phi and W_C phi."""
         n_rows = len(phi_BD)
         excluded = excluded or Ragged.empty(n_rows)
-        found, room = nothing_found(n_rows, k), self.room_for(excluded, beam_size)
+        found, room = room_for_answers(n_rows, k), self.room_for(excluded, beam_size)
         arguments = (
             phi_BD, logits_BC, float(alpha), beam_size, size, self.edges, self.classifiers,
             excluded.indptr, excluded.labels,
@@ -101,7 +101,7 @@ def classifiers_with_codes(weights: RowTable | StoredRows, biases: RowTable, *, 
         kernels.run(code_errors, n_labels, threads, weights.rows, weights.scales, errors)
         facts = facts_of(weights.scales, biases_L, errors)
         return Classifiers(weights.rows, weights.scales, biases_L, weights.rows, facts)
-    rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
+    rows = weights.rows if isinstance(weights, StoredRows) else weights.array()
     codes = np.empty(rows.shape, dtype=np.int8)
     kernels.run(encode_rows, n_labels, threads, rows, codes, scales, errors)
     return Classifiers(rows, NO_SCALES, biases_L, codes, facts_of(scales, biases_L, errors))
@@ -120,6 +120,10 @@ def _scratch(n_labels: int, room: int) -> Scratch:
     )
 
 
-def nothing_found(n_rows: int, k: int) -> Found:
-    numbers, floats = partial(np.full, (n_rows, k), -1, dtype=np.int32), partial(np.zeros, (n_rows, k), np.float32)
-    return Found(numbers(), floats(), numbers(), floats(), floats(), floats())
+def room_for_answers(n_rows: int, k: int) -> Found:
+    """Where an answer goes; every place of it is written."""
+    shape, number, real = (n_rows, k), np.int32, np.float32
+    return Found(
+        np.empty(shape, number), np.empty(shape, real), np.empty(shape, number),
+        np.empty(shape, real), np.empty(shape, real), np.empty(shape, real),
+    )  # fmt: skip

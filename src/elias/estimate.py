@@ -7,7 +7,8 @@ The vocabulary of a large dataset is counted on a sample and extended by Heaps' 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .dataset import Dataset
 from .defaults import DataSize
 from .features import TfIdf
 
-FLOAT = 4
+FLOAT, HALF = 4, 2
 BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.4 GiB) and eurlex57k (1.9 GiB)
 SAMPLE = 5_000  # texts
 HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
@@ -30,6 +31,7 @@ PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53
 class Estimate:
     memory_bytes: dict[str, int]
     seconds: float
+    smaller: dict[str, int] = field(default_factory=dict)  # settings, and the bytes of "label classifiers" with them
 
     @property
     def total_bytes(self) -> int:
@@ -64,12 +66,10 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """`settings` must be resolved; `label_texts` is the number of training rows made of them."""
     dim, clusters = settings.encoder.dim, known(settings.clustering.clusters)
-    copies = 2 if settings.stage2.average_from >= 1 else 3  # values, gradients of a step, running mean
-    copies += 2 if settings.stage2.optimiser == "adamw" else 0
     edges = clusters * known(settings.index.kappa)
     memory = {
-        "label classifiers": n_labels * dim * FLOAT * copies,
-        "word embeddings": n_words * dim * FLOAT * copies,
+        "label classifiers": _classifier_bytes(settings, n_labels),
+        "word embeddings": n_words * dim * _bytes_a_value(settings, label=False),
         "edges": edges * FLOAT * 6,
         "texts as arrays": int((size.rows + label_texts) * words_per_text * 8),
         "texts": text_bytes,
@@ -90,23 +90,54 @@ def estimate(
         rows = size.rows + stage.label_text_share * label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
         seconds += networks * a_network
-    return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim)
+    return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim, _smaller(settings, n_labels))
+
+
+def _classifier_bytes(settings: Settings, n_labels: int) -> int:
+    return n_labels * (settings.model.label_dim or settings.encoder.dim) * _bytes_a_value(settings, label=True)
+
+
+def _smaller(settings: Settings, n_labels: int) -> dict[str, int]:
+    """Settings that make the label classifiers smaller, one by one, and their bytes then."""
+    changes: list[dict[str, Any]] = [
+        {"model.label_dim": settings.encoder.dim // 4} if settings.model.label_dim == 0 else {},
+        {"model.precision": "bfloat16"},
+        {"stage1.optimiser": "rowwise", "stage2.optimiser": "rowwise"},
+        {"stage1.average_from": 1.0, "stage2.average_from": 1.0},
+    ]
+    now, found = _classifier_bytes(settings, n_labels), {}
+    for change in changes:
+        then = _classifier_bytes(settings.updated(change), n_labels)
+        if 0 < then < now:
+            found[" ".join(f"{key}={value}" for key, value in change.items())] = then
+    return found
+
+
+def _bytes_a_value(settings: Settings, *, label: bool) -> int:
+    """Of a large table in training: the value, the gradient of a step, the running mean, moments of the optimiser."""
+    size = HALF if label and settings.model.precision == "bfloat16" else FLOAT
+    stages = (settings.stage1, settings.stage2)
+    moments = {"rowwise": 0, "sgd": size, "adamw": 2 * FLOAT}
+    mean = size if any(stage.average_from < 1 for stage in stages) else 0
+    return size + FLOAT + mean + max(moments[stage.optimiser] for stage in stages)
 
 
 def _stage_seconds(
     settings: Settings, stage: StageSettings, rows: float, n_labels: int, words: float, learned: bool
 ) -> float:
     dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
+    label_dim = settings.model.label_dim or dim
     if settings.model.kind == ONE_VERSUS_ALL:
-        per_row = PER_DENSE_PRODUCT * 3 * dim * n_labels + PER_PRODUCT * 3 * dim * words + PER_UPDATE * words * dim
+        per_row = PER_DENSE_PRODUCT * 3 * label_dim * n_labels + (PER_PRODUCT * 3 + PER_UPDATE) * dim * words
         return known(stage.epochs) * rows * per_row
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
     per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)
     batch = known(stage.batch_size)
-    touched = min(n_labels, shortlist * batch * 0.2) + min(words * batch, words * 60 + batch * words * 0.3)
-    products = 3 * dim * (shortlist + words + known(settings.clustering.clusters))
+    updated = label_dim * min(n_labels, shortlist * batch * 0.2)
+    updated += dim * min(words * batch, words * 60 + batch * words * 0.3)
+    products = 3 * label_dim * shortlist + 3 * dim * (words + known(settings.clustering.clusters))
     per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * products
-    return known(stage.epochs) * rows * (per_row + PER_UPDATE * touched * dim / batch)
+    return known(stage.epochs) * rows * (per_row + PER_UPDATE * updated / batch)
 
 
 def estimate_fit(data: Dataset, settings: Settings, size: DataSize) -> Estimate:

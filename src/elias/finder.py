@@ -28,7 +28,7 @@ BATCH = 256
 class Look(NamedTuple):
     """Rows as the search sees them."""
 
-    phi_BD: Tensor
+    phi_BD: Tensor  # as the classifiers see it: behind the projection, where there is one
     logits_BC: Tensor
 
 
@@ -68,7 +68,23 @@ class Finder:
     def look(self, prepared: Any, rows: np.ndarray) -> Look:
         """phi and W_C phi of some prepared rows: all that a search needs to know of them."""
         phi_BD = self._phi(prepared, rows)
-        return Look(phi_BD, self.network.clusters(phi_BD))
+        if len(rows) != 1 or self.network.device.type != "cpu":
+            return self._look_torch(phi_BD)
+        from .kernels.logits import logits_of
+
+        weights_CD, biases_C = self._clusters
+        logits_BC = np.empty((1, len(biases_C)), dtype=np.float32)
+        logits_of(0, len(biases_C), phi_BD.contiguous().numpy()[0], weights_CD, biases_C, logits_BC[0])
+        return Look(self.network.projected(phi_BD), torch.from_numpy(logits_BC))
+
+    def _look_torch(self, phi_BD: Tensor) -> Look:
+        return Look(self.network.projected(phi_BD), self.network.clusters(phi_BD))
+
+    @cached_property
+    def _clusters(self) -> tuple[np.ndarray, np.ndarray]:
+        """W_C and its biases as kernels read them."""
+        weight, bias = self.network.clusters.weight, self.network.clusters.bias
+        return weight.detach().contiguous().numpy(), bias.detach().numpy()
 
     def find(
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
@@ -107,7 +123,7 @@ class Finder:
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
     ) -> Predictions:
         """`find` in torch, on any device."""
-        return self._find_torch(self.look(prepared, rows), k, excluded, explain)
+        return self._find_torch(self._look_torch(self._phi(prepared, rows)), k, excluded, explain)
 
     def _find_torch(self, look: Look, k: int, excluded: Ragged | None, explain: bool) -> Predictions:
         network, phi_BD, n_rows = self.network, look.phi_BD, len(look.phi_BD)

@@ -15,7 +15,7 @@ from .randomness import key
 _LOW32 = 0xFFFFFFFF
 
 
-def _mix(x: Tensor) -> Tensor:
+def mix(x: Tensor) -> Tensor:
     """A 32-bit finaliser (xor-shift-multiply) in int64 arithmetic; only the low 32 bits carry."""
     x = (x ^ (x >> 16)) * 0x7FEB352D & _LOW32
     x = (x ^ (x >> 15)) * 0x846CA68B & _LOW32
@@ -35,8 +35,8 @@ class Noise:
     def uniform(self, rows: Tensor, columns: Tensor) -> Tensor:
         """float32 in [0, 1) for each (row, column), broadcast together."""
         low, high = self.key & _LOW32, (self.key >> 32) & _LOW32
-        by_row = _mix(_mix((rows.long() ^ low) & _LOW32) ^ high)
-        mixed = _mix(by_row ^ _mix((columns.long() * 0x9E3779B9 + high) & _LOW32))
+        by_row = mix(mix((rows.long() ^ low) & _LOW32) ^ high)
+        mixed = mix(by_row ^ mix((columns.long() * 0x9E3779B9 + high) & _LOW32))
         return (mixed >> 8).to(torch.float32) * (1.0 / (1 << 24))
 
     def dropout(self, x_BD: Tensor, rows_B: Tensor, rate: float) -> Tensor:

@@ -37,7 +37,7 @@ class OneVersusAll(Network):
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
-        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
+        phi_BD = self.projected(self.encoder.encode(prepared, batch.rows, learning))
         labels = self.index.labels.astype(np.int64)
         size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
         scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)
@@ -129,7 +129,7 @@ def _range(
     """Loss and gradient of phi from the labels of a range; those of the classifiers go into their rows."""
     torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
     rows_N = rows_L[start:stop]
-    weights_ND = weights[rows_N]
+    weights_ND = weights[rows_N].float()
     z_BN = torch.addmm(biases[rows_N, 0], phi_BD, weights_ND.T)
     terms_BN, grad_BN = F.softplus(z_BN), torch.sigmoid(z_BN)
     rows_P, columns_P, y_P = positives.between(start, stop)

@@ -18,7 +18,7 @@ import torch
 
 from .adjacency import learnable_index, matching
 from .clustering import balanced_clusters
-from .config import ELIAS, Settings, StageSettings, known, noise_seed
+from .config import ModelSettings, Settings, StageSettings, known, noise_seed
 from .dataset import Dataset
 from .encoders import load_encoder
 from .features import label_centroids, psi
@@ -170,9 +170,12 @@ class Steps:
                 name=name, folder=folder, progress=self.progress, log=self.run.log,
             )  # fmt: skip
 
-        depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
-        if self.settings.model.kind != ELIAS:  # runs of before there was a choice stay valid
-            depends = {**depends, "model": vars(self.settings.model)}
+        used = {key: value for key, value in vars(stage).items() if key != "momentum" or stage.optimiser == "sgd"}
+        depends: Mapping[str, Any] = {"stage": used, "index": vars(self.settings.index)}
+        usual = vars(ModelSettings())
+        changed = {key: value for key, value in vars(self.settings.model).items() if value != usual[key]}
+        if changed:  # runs of before there was a choice stay valid
+            depends = {**depends, "model": changed}
         return self.run.step(name, depends, build, after=[after], scratch=[CHECKPOINT])
 
     def _network(self, stage: Path) -> Network:

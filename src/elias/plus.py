@@ -149,10 +149,10 @@ class Plus:
         embedding = sizes.get("embedding", 0.0)
         if not isinstance(embedding, float) or not 0.0 <= embedding < np.inf:
             raise ModelError(f"{folder / NAME}: embedding must be a number of at least 0; restore the file")
-        seen = n_words + (dim if embedding else 0)
+        n_labels, seen = len(counts), n_words + (dim if embedding else 0)
         return cls(
-            lexical=like.lexical if like else Lexical.load(folder, n_labels=len(counts), n_words=n_words, threads=threads),
-            ranker=like.ranker if like else load_ranker(folder, n_labels=len(counts), n_words=seen),
+            lexical=like.lexical if like else Lexical.load(folder, n_labels=n_labels, n_words=n_words, threads=threads),
+            ranker=like.ranker if like else load_ranker(folder, n_labels=n_labels, n_words=seen),
             fusion=Fusion.load(folder), counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"],
             threads=threads, embedding=embedding,
         )  # fmt: skip

@@ -61,7 +61,7 @@ def read_search(network: Network, folder: Path) -> CpuSearch | None:
     if isinstance(weights, StoredRows) and weights.scales is not None:
         classifiers = Classifiers(weights.rows, weights.scales, biases, weights.rows, arrays["facts"])
     else:
-        rows = weights.rows if isinstance(weights, StoredRows) else weights.values.numpy()
+        rows = weights.rows if isinstance(weights, StoredRows) else weights.array()
         classifiers = Classifiers(rows, NO_SCALES, biases, arrays["codes"], arrays["facts"])
     edges = Edges(index.indptr, arrays["edge_labels"], arrays["edge_scores"])
     labels = edges.labels

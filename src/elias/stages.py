@@ -20,6 +20,7 @@ from .checkpoint import restore_checkpoint, save_checkpoint
 from .config import ONE_VERSUS_ALL, Settings, StageSettings, known, noise_seed
 from .devices import torch_threads
 from .encoders import Encoder
+from .errors import SettingsError
 from .index import LabelIndex
 from .model import Network, SearchSettings
 from .network_files import save_network
@@ -27,7 +28,18 @@ from .one_versus_all import OneVersusAll
 from .persistence import write_json
 from .progress import Progress
 from .randomness import generator
-from .start import cluster_sums, label_sums, random_classifiers, unit_rows
+from .rounding import as_tensor
+from .start import (
+    cluster_sums,
+    cluster_sums_of_rows,
+    label_sums,
+    main_directions,
+    random_classifiers,
+    random_directions,
+    scale_rows,
+    unit_rows,
+)
+from .stored_rows import StoredRows
 from .tables import RowTable
 from .training import CHOICE, Position, Trainer, TrainingRows
 
@@ -49,30 +61,36 @@ def new_network(
 ) -> Network:
     """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
     threads = known(settings.run.threads)
-    sums_LD = label_sums(encoder, train.prepared, train.labels)
+    rng = generator(noise_seed(settings), name, "classifiers")
+    projection = _projection(encoder, train, settings, stage, rng) if previous is None else previous.projection
+    sums_LD = label_sums(encoder, train.prepared, train.labels, projection=projection)
     radius = settings.encoder.radius
     if previous is not None:
         clusters = previous.clusters
     else:
-        clusters = nn.Linear(encoder.dim, index.n_clusters)
-        sums_CD = cluster_sums(sums_LD, cluster_of_label, index.n_clusters)
-        clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(stage.gain / radius))
-        nn.init.zeros_(clusters.bias)
-    if previous is not None and stage.classifiers == "carried":
-        weights, biases = previous.trained_weights.values, previous.classifier_biases.values
+        of_labels = (sums_LD, cluster_of_label, index.n_clusters)
+        if projection is None:
+            sums_CD = cluster_sums(*of_labels)
+        else:
+            sums_CD = cluster_sums_of_rows(encoder, train.prepared, train.labels, *of_labels)
+        clusters = _clusters(sums_CD, stage.gain / radius)
+    is_carried = previous is not None and stage.classifiers == "carried"
+    if previous is not None and is_carried:
+        carried = previous.classifier_weights
+        weights = as_tensor(carried.rows) if isinstance(carried, StoredRows) else carried.values
+        biases = previous.classifier_biases.values
     elif stage.classifiers == "random":
-        rng = generator(noise_seed(settings), name, "classifiers")
-        weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, encoder.dim, rng))
+        weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, sums_LD.shape[1], rng))
         biases = biases[:, None]
     else:
-        weights = torch.from_numpy(unit_rows(sums_LD) * np.float32(stage.gain / radius))
+        weights = torch.from_numpy(scale_rows(sums_LD, stage.gain / radius))
         biases = torch.full((index.n_labels, 1), -stage.gain / 2)
     kind = OneVersusAll if settings.model.kind == ONE_VERSUS_ALL else Network
     return kind(
         encoder,
         clusters.to(device),
         index,
-        RowTable(weights.clone().to(device), threads=threads),
+        RowTable(weights.to(device, _dtype(settings), copy=is_carried), threads=threads),
         RowTable(biases.clone().to(device), threads=threads),
         SearchSettings(
             alpha=settings.index.alpha,
@@ -82,8 +100,38 @@ def new_network(
             parent_slots=settings.index.parent_slots,
             random_clusters=settings.index.random_clusters,
         ),
+        projection=None if projection is None else projection.to(device),
         threads=threads,
     )
+
+
+def _dtype(settings: Settings) -> torch.dtype:
+    return torch.bfloat16 if settings.model.precision == "bfloat16" else torch.float32
+
+
+def _projection(
+    encoder: Encoder, train: TrainingRows, settings: Settings, stage: StageSettings, rng: np.random.Generator
+) -> nn.Linear | None:
+    """What stands between phi and the classifiers, if the settings say so."""
+    wanted = settings.model.label_dim
+    if wanted == 0:
+        return None
+    if wanted >= encoder.dim:
+        raise SettingsError(
+            f"model.label_dim={wanted}: phi has {encoder.dim} dimensions, so there is nothing to project; "
+            f"say less than {encoder.dim}, or 0 for no projection"
+        )
+    if stage.classifiers == "random":
+        return random_directions(encoder.dim, wanted, rng)
+    return main_directions(encoder, train.prepared, len(train), wanted)
+
+
+def _clusters(sums_CD: np.ndarray, length: float) -> nn.Linear:
+    """W_C from the sums of its labels."""
+    clusters = nn.Linear(sums_CD.shape[1], len(sums_CD))
+    clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(length))
+    nn.init.zeros_(clusters.bias)
+    return clusters
 
 
 def train_stage(

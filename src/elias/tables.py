@@ -5,54 +5,44 @@ optimiser state by row: rows that no batch touched cost nothing. That is all ano
 own a share of the rows. A `Tape` remembers what a forward pass gathered, so that after `backward` every
 gradient finds its table.
 
-Two optimisers, both by row, with the row's own step count t in the bias corrections:
+Three optimisers, all by row: `table_steps`. Decay reaches untouched rows lazily: the running sum of log(1 - rate*decay)
+is kept once, and what a row has had of it is kept by row; momentum likewise. `gather` includes what is owed, so nobody
+can tell; who reads `values` settles first.
 
-    adamw     m = b1 m + (1-b1) g,   v = b2 v + (1-b2) g^2         one m and one v for every value
-              w = w (1 - rate*decay) - rate * m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
-    rowwise   v = b2 v + (1-b2) mean(g^2)                          one v for every row: a table without copies
-              w = w (1 - rate*decay) - rate * g / (sqrt(v/(1-b2^t)) + eps)
-
-Decay reaches untouched rows lazily: the running sum of log(1 - rate*decay) is kept once, and what a row has
-had of it is kept by row. `gather` includes what is owed, so nobody can tell; who reads `values` settles first.
+Values are float32, or bfloat16 with stochastic rounding: half the memory, and every write is off by up to 2^-7 of the
+value, to either side. The noise depends on (key, step, row, column) alone.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from . import kernels
+from .randomness import key
+from .rounding import as_array
+from .table_steps import STATE, TableOptimiser, adamw_torch, next_pull, rowwise_torch, sgd_torch, stored
 
-STATE = {"adamw": ("first", "second", "steps", "decayed"), "rowwise": ("second", "steps", "decayed")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableOptimiser:
-    """Which optimiser a table has, and its constants."""
-
-    kind: str = "adamw"  # or "rowwise"
-    decay: float = 0.01
-    beta1: float = 0.9  # adamw only
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        assert self.kind in STATE, f"{self.kind!r} is none of {', '.join(STATE)}"
+SETTLED_AT_ONCE = 1 << 16  # rows
 
 
 class RowTable:
-    """rows x width float32 values with row-sparse optimiser state (made on the first `apply`)."""
+    """rows x width float32 or bfloat16 values with row-sparse optimiser state (made on the first `apply`)."""
 
     def __init__(self, values: Tensor, optimiser: TableOptimiser | None = None, *, threads: int = 1) -> None:
-        assert values.dim() == 2 and values.is_contiguous() and values.dtype == torch.float32
+        assert values.dim() == 2 and values.is_contiguous()
+        assert values.dtype in (torch.float32, torch.bfloat16)
         self.values = values
         self.optimiser = optimiser or TableOptimiser()
         self.threads = threads
         self.state: dict[str, Tensor] = {}
-        self.decay_sum = 0.0
+        self.decay_sum, self.clock, self.key = 0.0, 0, 0  # the key of its noise
+        self.pull = torch.zeros(1, dtype=torch.float64)  # of momentum: `table_steps`
 
     def __len__(self) -> int:
         return len(self.values)
@@ -63,11 +53,22 @@ class RowTable:
 
     def gather(self, rows: Tensor) -> Tensor:
         """A copy of some rows as they are now, the decay they are owed included."""
-        values, owed = self.values[rows], self.owed(rows)
+        owed = self.owed(rows)
+        values = self.values[rows].float()
         return values if owed is None else values.mul_(owed[:, None])
 
+    def array(self) -> np.ndarray:
+        """The values as kernels read them; bfloat16 as its bits."""
+        return as_array(self.values)
+
     def owed(self, rows: Tensor) -> Tensor | None:
-        """The factor of decay that `values[rows]` still lack; None where nothing decays."""
+        """The factor of decay that `values[rows]` still lack; None where they lack none.
+
+        Momentum is no factor: rows that are owed some get it here.
+        """
+        if "touched" in self.state:
+            self._catch_up(rows)
+            return None
         if not self.state or self.decay_sum == 0.0:
             return None
         if self.values.device.type == "cpu":
@@ -77,7 +78,7 @@ class RowTable:
             arrays = (rows.long().contiguous().numpy(), self.state["decayed"].numpy(), self.decay_sum, out.numpy())
             kernels.run(owed_rows, len(rows), self.threads, *arrays)
             return out
-        return torch.exp(self.decay_sum - self.state["decayed"][rows]).to(self.values.dtype)
+        return torch.exp(self.decay_sum - self.state["decayed"][rows]).float()
 
     @torch.no_grad()
     def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
@@ -91,35 +92,89 @@ class RowTable:
         if self.values.device.type == "cpu":
             self._apply_cpu(rows, gradients, rate)
             return
-        twin = adamw_torch if self.optimiser.kind == "adamw" else rowwise_torch
-        twin(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser)
+        step = (self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser)
+        if self.optimiser.kind == "sgd":
+            sgd_torch(*step, clock=self.clock, pull=self.pull, noise=self.noise)
+        else:
+            (adamw_torch if self.optimiser.kind == "adamw" else rowwise_torch)(*step, noise=self.noise)
+
+    @property
+    def noise(self) -> int:
+        """What the rounding of this step is keyed by; 32 bits."""
+        return key(self.key, self.clock) & 0xFFFFFFFF
 
     def begin_step(self, rate: float) -> None:
         """Every row owes the step's decay from now on; rows that have a gradient step with it."""
         if self.state.keys() != set(STATE[self.optimiser.kind]):
             self.start()
+        self.clock += 1
         self.decay_sum += math.log1p(-rate * self.optimiser.decay)
+        if self.optimiser.kind == "sgd":
+            self.pull = next_pull(self.pull, rate, self.optimiser)
 
     def start(self) -> None:
         """Settle, and begin again with the state of a new optimiser: no moments, no steps."""
         self.settle()
         n_rows, device = len(self.values), self.values.device
-        self.state = {
+        made = {
             "second": torch.zeros(n_rows, device=device),
             "steps": torch.zeros(n_rows, dtype=torch.int32, device=device),
+            "touched": torch.zeros(n_rows, dtype=torch.int32, device=device),
             "decayed": torch.zeros(n_rows, dtype=torch.float64, device=device),
         }
         if self.optimiser.kind == "adamw":
-            self.state |= {"first": torch.zeros_like(self.values), "second": torch.zeros_like(self.values)}
-        self.decay_sum = 0.0
+            made |= {name: torch.zeros(self.values.shape, device=device) for name in ("first", "second")}
+        if self.optimiser.kind == "sgd":
+            made["first"] = torch.zeros_like(self.values)
+        self.state = {name: made[name] for name in STATE[self.optimiser.kind]}
+        self.decay_sum, self.clock, self.pull = 0.0, 0, torch.zeros(1, dtype=torch.float64)
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Give every row the decay it is owed, so that `values` are what dense decay would have made them."""
-        if self.state:
+        """Give every row what it is owed, so that `values` are what dense steps would have made them."""
+        if not self.state:
+            return
+        if "touched" in self.state:
+            for rows in torch.split(torch.arange(len(self), device=self.values.device), SETTLED_AT_ONCE):
+                self._catch_up(rows)
+            return
+        if self.values.dtype == torch.float32:
             owed = torch.exp(self.decay_sum - self.state["decayed"]).to(self.values.dtype)
             self.values.mul_(owed[:, None])
-            self.state["decayed"].fill_(self.decay_sum)
+        else:
+            self._settle_rounded()
+        self.state["decayed"].fill_(self.decay_sum)
+
+    def _settle_rounded(self) -> None:
+        """Decay of bfloat16 rows that are owed some; the others are not rounded again."""
+        if self.values.device.type == "cpu":
+            from .kernels.rounding import decay_rows
+
+            arrays = (self.array(), self.state["decayed"].numpy(), self.decay_sum, self.noise)
+            kernels.run(decay_rows, len(self), self.threads, *arrays)
+            return
+        late = torch.nonzero(self.state["decayed"] != self.decay_sum)[:, 0]
+        for rows in torch.split(late, SETTLED_AT_ONCE):
+            owed = torch.exp(self.decay_sum - self.state["decayed"][rows]).float()[:, None]
+            self.values[rows] = stored(owed * self.values[rows], self.values, rows, self.noise)
+
+    @torch.no_grad()
+    def _catch_up(self, rows: Tensor) -> None:
+        """Give some rows the decay and the momentum of the steps since they were touched."""
+        if self.values.device.type == "cpu":
+            from .kernels.steps import catch_up_rows
+
+            kernels.run(catch_up_rows, len(rows), self.threads, rows.long().contiguous().numpy(), *self._sgd_arrays())
+            return
+        late = rows[self.state["touched"][rows] != self.clock]
+        nothing = torch.zeros((len(late), self.width), device=self.values.device)
+        step = (self.values, self.state, self.decay_sum, late, nothing, 0.0, self.optimiser)
+        sgd_torch(*step, clock=self.clock, pull=self.pull, noise=self.noise)
+
+    def _sgd_arrays(self) -> tuple[Any, ...]:
+        state = [as_array(self.state[name]) for name in STATE["sgd"]]
+        numbers = (self.clock, self.decay_sum, self.pull.numpy(), self.optimiser.momentum, self.noise)
+        return (self.array(), *state, *numbers)
 
     def to(self, device: torch.device | str) -> RowTable:
         """Move values and state; returns the table itself."""
@@ -129,73 +184,36 @@ class RowTable:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything a checkpoint needs, by name: the live tensors, not copies."""
-        total = torch.tensor(self.decay_sum, dtype=torch.float64)
-        return {"values": self.values, "decay_sum": total, **self.state}
+        own = {"values": self.values, "decay_sum": torch.tensor(self.decay_sum, dtype=torch.float64)}
+        return {**own, "clock": torch.tensor(self.clock), "pull": self.pull, **self.state}
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take up where `tensors` left off."""
         self.values.copy_(tensors["values"])
         self.decay_sum = float(tensors["decay_sum"])
-        state = {name: tensor for name, tensor in tensors.items() if name not in ("values", "decay_sum")}
+        self.clock = int(tensors.get("clock", 0))  # checkpoints of before there was one have no use for it
+        self.pull = tensors.get("pull", self.pull).clone()
+        own = ("values", "decay_sum", "clock", "pull")
+        state = {name: tensor for name, tensor in tensors.items() if name not in own}
         self.state = {name: tensor.to(self.values.device, copy=True) for name, tensor in state.items()}
 
     def _apply_cpu(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
-        from .kernels.steps import adamw_rows, rowwise_rows
+        from .kernels.steps import adamw_rows, rowwise_rows, sgd_rows
 
         constants = self.optimiser
-        places = (rows.long().contiguous().numpy(), gradients.contiguous().numpy(), self.values.numpy())
+        given = (rows.long().contiguous().numpy(), gradients.contiguous().numpy())
+        if constants.kind == "sgd":
+            kernels.run(sgd_rows, len(rows), self.threads, *given, *self._sgd_arrays(), rate)
+            return
+        places = (*given, self.array())
         state = [self.state[name].numpy() for name in STATE[constants.kind]]
-        last = (constants.beta2, constants.epsilon)
+        last = (constants.beta2, constants.epsilon, self.noise)
         if constants.kind == "adamw":
             numbers = [self.decay_sum, rate, constants.beta1, *last]
             kernels.run(adamw_rows, len(rows), self.threads, *places, *state, *numbers)
         else:
             kernels.run(rowwise_rows, len(rows), self.threads, *places, *state, self.decay_sum, rate, *last)
-
-
-def adamw_torch(
-    values: Tensor,
-    state: dict[str, Tensor],
-    decay_sum: float,
-    rows: Tensor,
-    gradients: Tensor,
-    rate: float,
-    constants: TableOptimiser,
-) -> None:
-    """The step of `adamw` on any device; the definition of the kernel."""
-    keep, count = _decay_and_count(state, decay_sum, rows)
-    m = constants.beta1 * state["first"][rows] + (1 - constants.beta1) * gradients
-    v = constants.beta2 * state["second"][rows] + (1 - constants.beta2) * gradients * gradients
-    state["first"][rows], state["second"][rows] = m, v
-    size = (rate / (1 - constants.beta1**count)).float()[:, None]
-    root = (1 / torch.sqrt(1 - constants.beta2**count)).float()[:, None]
-    values[rows] = keep[:, None] * values[rows] - size * m / (v.sqrt() * root + constants.epsilon)
-
-
-def rowwise_torch(
-    values: Tensor,
-    state: dict[str, Tensor],
-    decay_sum: float,
-    rows: Tensor,
-    gradients: Tensor,
-    rate: float,
-    constants: TableOptimiser,
-) -> None:
-    """The step of `rowwise` on any device; the definition of the kernel."""
-    keep, count = _decay_and_count(state, decay_sum, rows)
-    v = constants.beta2 * state["second"][rows] + (1 - constants.beta2) * gradients.square().mean(dim=1)
-    state["second"][rows] = v
-    size = (rate / (torch.sqrt(v / (1 - constants.beta2**count)) + constants.epsilon)).float()
-    values[rows] = keep[:, None] * values[rows] - size[:, None] * gradients
-
-
-def _decay_and_count(state: dict[str, Tensor], decay_sum: float, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The factor of decay that `rows` are owed, and their step counts with this step; both are noted."""
-    state["steps"][rows] += 1
-    keep = torch.exp(decay_sum - state["decayed"][rows]).float()
-    state["decayed"][rows] = decay_sum
-    return keep, state["steps"][rows].double()
 
 
 @dataclass

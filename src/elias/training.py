@@ -26,8 +26,9 @@ from .finder import Finder
 from .metrics import evaluate
 from .model import Batch, Network, ragged
 from .noise import Noise
-from .randomness import permutation
-from .tables import RowTable, TableOptimiser, Tape
+from .randomness import key, permutation
+from .table_steps import TableOptimiser
+from .tables import RowTable, Tape
 from .weights import RunningMean, settle
 
 CHOICE = "nDCG@5"
@@ -79,12 +80,14 @@ def rate_factor(step: int, total: int, warmup: float) -> float:
 class Optimiser:
     """One AdamW over dense parameters and tables, in named groups with their own rates."""
 
-    def __init__(self, network: Network, settings: StageSettings) -> None:
+    def __init__(self, network: Network, settings: StageSettings, seed: int = 0) -> None:
+        """`seed` is that of the rounding of bfloat16 tables."""
         self.settings = settings
         rates = {
             "encoder": settings.rate_encoder,
             "transformer": settings.rate_transformer,
             "clusters": settings.rate_clusters,
+            "projection": settings.rate_encoder,
             "classifiers": settings.rate_classifiers,
             "edges": settings.rate_edges,
         }
@@ -93,8 +96,11 @@ class Optimiser:
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
             kind = settings.optimiser if table.width > 1 else "adamw"
-            table.optimiser = TableOptimiser(kind=kind, decay=decay, epsilon=settings.epsilon)
+            table.optimiser = TableOptimiser(
+                kind=kind, decay=decay, epsilon=settings.epsilon, momentum=settings.momentum
+            )
             table.start()
+            table.key = key(seed, name)
             self.table_rates.append((table, rates[group]))
         groups = []
         for group, parameters in dense_groups(network).items():
@@ -128,10 +134,11 @@ class Optimiser:
 
 def dense_groups(network: Network) -> dict[str, list[torch.nn.Parameter]]:
     """The dense parameters by the name of their rate; a fine-tuned transformer's have one of their own."""
-    groups: dict[str, list[torch.nn.Parameter]] = {"encoder": [], "transformer": [], "clusters": []}
+    groups: dict[str, list[torch.nn.Parameter]] = {"encoder": [], "transformer": []}
     for name, parameter in network.encoder.module().named_parameters():
         groups["transformer" if name.startswith("transformer.") else "encoder"].append(parameter)
-    groups["clusters"] = list(network.clusters.parameters())
+    for name, module in network.dense_modules().items():
+        groups.setdefault(name, []).extend(module.parameters() if name != "encoder" else [])
     return groups
 
 
@@ -166,7 +173,7 @@ class Trainer:
         self.label_texts = self.label_texts[permutation(len(self.label_texts), seed, stage, 0, "label texts")]
         self.label_texts_an_epoch = round(settings.label_text_share * len(self.label_texts))
         self.label_counts = np.bincount(train.labels[self.texts].indices, minlength=train.labels.shape[1])
-        self.optimiser = Optimiser(network, settings)
+        self.optimiser = Optimiser(network, settings, key(seed, stage, "rounding"))
         self.mean = RunningMean()
         self.at = Position()
         self.parents: np.ndarray | None = None  # of the epoch under way; they stay as they were at its start

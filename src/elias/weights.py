@@ -1,22 +1,25 @@
 """All weights of a network by name, and their running mean.
 
-Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, and the tables
+Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, `projection.weight`, and the tables
 `classifier_weights`, `classifier_biases`, `edges`, `encoder.<table>`.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .model import Network
+from .randomness import key
+from .rounding import average_rounded
 
 NOT_AVERAGED = ("edges",)  # the mean of logits is not the logit of a mean; the authors leave A out too
 
 
 def weights_of(network: Network) -> dict[str, Tensor]:
     """The live tensors, not copies."""
-    dense = {f"encoder.{name}": p.data for name, p in network.encoder.module().named_parameters()}
-    dense |= {f"clusters.{name}": p.data for name, p in network.clusters.named_parameters()}
+    modules = network.dense_modules().items()
+    dense = {f"{part}.{name}": p.data for part, module in modules for name, p in module.named_parameters()}
     return dense | {name: table.values for name, table in network.tables().items()}
 
 
@@ -47,7 +50,10 @@ class RunningMean:
         for name, tensor in weights_of(network).items():
             if name in NOT_AVERAGED:
                 continue
-            if name in self.tensors:
+            if name in self.tensors and tensor.dtype == torch.bfloat16:
+                noise = key("mean", name, self.count) & 0xFFFFFFFF
+                average_rounded(self.tensors[name], tensor, 1.0 / self.count, noise, threads=network.threads)
+            elif name in self.tensors:
                 self.tensors[name].lerp_(tensor, 1.0 / self.count)
             else:
                 self.tensors[name] = tensor.clone()

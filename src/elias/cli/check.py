@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"\nA fit needs about {guess.total_bytes / 2**30:.1f} GiB of memory:")
     for part, size_in_bytes in guess.memory_bytes.items():
         print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
+    for setting, bytes_then in guess.smaller.items():
+        print(f"  (label classifiers with {setting}: {bytes_then / 2**20:,.0f} MiB)")
     print(f"and about {duration(guess.seconds)} on 2 cores (a rough guide).")
     if resolved.encoder.kind in ("transformer", "hybrid"):
         print("The transformer comes on top of both.")

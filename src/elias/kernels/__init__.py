@@ -31,9 +31,11 @@ def run_ranges(kernel: Callable[..., Any], cuts: Sequence[int], threads: int, *a
     """Call `kernel(start, stop, *arguments)` on every range between neighbouring cuts; results in range order."""
     if threads <= 1 or len(cuts) <= 2:
         return [kernel(start, stop, *arguments) for start, stop in pairwise(cuts)]
-    pool = _pool(threads)
-    futures = [pool.submit(kernel, start, stop, *arguments) for start, stop in pairwise(cuts)]
-    return [future.result() for future in futures]
+    pool, ranges = _pool(threads), list(pairwise(cuts))
+    own = len(ranges) <= threads  # then the caller's thread does the first range itself, instead of waiting
+    futures = [pool.submit(kernel, start, stop, *arguments) for start, stop in ranges[own:]]
+    results = [kernel(*ranges[0], *arguments)] if own else []
+    return results + [future.result() for future in futures]
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from .numbers import as_float
 from .steps import FAST, rowwise_step
 
 
@@ -61,7 +62,7 @@ def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, o
             phi = phi_BD[position // width]
             total = np.float32(0.0)
             for d in range(dim):
-                total += weights[d] * phi[d]
+                total += as_float(weights[d]) * phi[d]
             z[position] = owed * total + bias
 
 
@@ -93,7 +94,7 @@ def label_loss(  # type: ignore[no-untyped-def]
         phi, out = phi_BD[row], grad_phi[row]
         product = np.float32(0.0)
         for d in range(dim):
-            product += weights[d] * phi[d]
+            product += as_float(weights[d]) * phi[d]
         z = np.float32(owed * product + bias)
         term, by_z, by_yhat = pair_loss(np.float64(z), np.float64(yhat[position]), np.float64(y[position]), tiny, most)
         total += scale_B[row] * term
@@ -103,7 +104,7 @@ def label_loss(  # type: ignore[no-untyped-def]
         for d in range(dim):
             grad[d] += g * phi[d]
         for d in range(dim):
-            out[d] += g_owed * weights[d]
+            out[d] += g_owed * as_float(weights[d])
         grad_bias += g
     return total, grad_bias
 
@@ -131,6 +132,7 @@ def loss_and_gradients(  # type: ignore[no-untyped-def]
 def loss_and_step(  # type: ignore[no-untyped-def]
     start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B, tiny, most,
     weights_LD, owed_U, biases_U, grad_yhat, grad_bias_U, second, steps, decayed, decay_sum, rate, beta2, epsilon,
+    noise,
 ):  # fmt: skip
     """`loss_and_gradients`, and the row-wise step of each classifier at once, while it is at hand.
 
@@ -145,5 +147,5 @@ def loss_and_step(  # type: ignore[no-untyped-def]
             weights, owed_U[u], biases_U[u], grad_yhat, grad, grad_phi,
         )  # fmt: skip
         total += loss
-        rowwise_step(unique[u], weights, grad, second, steps, decayed, decay_sum, rate, beta2, epsilon)
+        rowwise_step(unique[u], weights, grad, second, steps, decayed, decay_sum, rate, beta2, epsilon, noise)
     return total, grad_phi

@@ -9,11 +9,8 @@ Step 2 looks for a bar that about K paths pass (a binary search in each cluster'
 above it and lowers it until K different labels are found. Paths below the last bar are never touched, and since a
 label's best path is above the bar whenever any of its paths is, the result is exact.
 
-Step 3: a row w is kept as w = scale * code + rest. With |rest| known, |w.phi - scale * code.phi| <= |rest| |phi|
-(Cauchy-Schwarz), and the error bound holds |rest| with room for the rounding of both sums; that of the bias is added
-here. If z is off by at most e, then sigmoid(z - e) <= sigmoid of the exact z <= sigmoid(z + e).
-
-A label whose upper bound is below the k-th largest lower bound cannot be among the k best.
+Step 3 is in `kernels.first_look`. A label whose upper bound is below the k-th largest lower bound cannot be among the
+k best.
 
 Twins: `elias.finder.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
 """
@@ -27,14 +24,15 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from .exponent import sum_of_exp
+from .first_look import AHEAD, first_look
 from .numbers import as_float
 from .paths import LOW32, key_of, select_largest
 from .prefetch import fetch
 from .steps import FAST
 
-AHEAD = 12  # rows fetched before they are read
-SLACK = np.float32(1e-6)  # relative rounding of sigmoid, product and of z itself, generously
-LEAST = np.float32(1e-43)  # rounding of the smallest floats, which have few digits
+LIKELY = int(np.float32(2.0**-10).view(np.uint32))  # bits of the score where the search for a bar begins
+NEARLY = 16  # a bar is good enough when one path in so many is too many
 
 
 class Edges(NamedTuple):
@@ -95,22 +93,17 @@ def beam_of(logits_C, alpha, clusters_T, scores_T):  # type: ignore[no-untyped-d
         clusters_T[at], scores_T[at] = cluster, logit
         count = min(count + 1, width)
     highest = np.float64(scores_T[0])
-    total = 0.0
-    for cluster in range(logits_C.size):
-        below = np.float64(logits_C[cluster]) - highest
-        if below > -45.0:  # the others are under 1e-19 of the sum each
-            total += math.exp(below)
+    total = sum_of_exp(logits_C, highest)
     for slot in range(width):
         scores_T[slot] = min(1.0, alpha * (math.exp(np.float64(scores_T[slot]) - highest) / total))
 
 
 @njit(cache=True, nogil=True)
-def paths_above(bar, clusters_T, scores_T, indptr, edge_scores, ends_T):  # type: ignore[no-untyped-def]
-    """How many paths have at least the score `bar`; `ends_T` says where they end in each cluster."""
+def paths_above(bar, clusters_T, scores_T, indptr, edge_scores, least_T, most_T, ends_T):  # type: ignore[no-untyped-def]
+    """How many paths have at least the score `bar`; `ends_T` says where they end, between least_T and most_T."""
     total = 0
     for slot in range(clusters_T.size):
-        first = indptr[clusters_T[slot]]
-        low, high = first, indptr[clusters_T[slot] + 1]
+        low, high = least_T[slot], most_T[slot]
         while low < high:
             middle = (low + high) >> 1
             if scores_T[slot] * edge_scores[middle] >= bar:
@@ -118,28 +111,34 @@ def paths_above(bar, clusters_T, scores_T, indptr, edge_scores, ends_T):  # type
             else:
                 high = middle
         ends_T[slot] = low
-        total += low - first
+        total += low - indptr[clusters_T[slot]]
     return total
 
 
 @njit(cache=True, nogil=True)
-def bar_for(wanted, below, clusters_T, scores_T, indptr, edge_scores, ends_T):  # type: ignore[no-untyped-def]
+def bar_for(wanted, below, clusters_T, scores_T, indptr, edge_scores, least_T, ends_T):  # type: ignore[no-untyped-def]
     """A score under `below` (in bits) that at least `wanted` paths pass, and not many more; 0 if there are fewer.
 
-    Positive floats order as their bits do, so the search halves an interval of bits.
+    Positive floats order as their bits do, so the search halves an interval of bits. Paths that pass `below` end at
+    least_T, those that pass the answer at ends_T; the closer the bar, the shorter what is left to search.
     """
     low, high = np.int64(0), np.int64(below)
+    least_T, middle_T = least_T.copy(), np.empty_like(least_T)
+    for slot in range(clusters_T.size):
+        ends_T[slot] = indptr[clusters_T[slot] + 1]
+    middle = min(high - 1, np.int64(LIKELY))
     while high - low > 1:
-        middle = (low + high) >> 1
         bar = np.uint32(middle).view(np.float32)
-        count = paths_above(bar, clusters_T, scores_T, indptr, edge_scores, ends_T)
+        count = paths_above(bar, clusters_T, scores_T, indptr, edge_scores, least_T, ends_T, middle_T)
         if count >= wanted:
             low = middle
-            if 4 * count <= 5 * wanted:
+            ends_T[:] = middle_T
+            if NEARLY * (count - wanted) <= wanted:
                 break
         else:
             high = middle
-    paths_above(np.uint32(low).view(np.float32), clusters_T, scores_T, indptr, edge_scores, ends_T)
+            least_T[:] = middle_T
+        middle = (low + high) >> 1
     return low
 
 
@@ -158,7 +157,7 @@ def collect(first, wanted, clusters_T, scores_T, edges, scratch):  # type: ignor
     paths = wanted + first + (wanted >> 3)
     while True:
         bar = np.int64(0) if paths >= reachable else bar_for(
-            paths, bar, clusters_T, scores_T, edges.indptr, edges.scores, ends_T
+            paths, bar, clusters_T, scores_T, edges.indptr, edges.scores, at_T, ends_T
         )  # fmt: skip
         if bar == 0:
             for slot in range(width):
@@ -212,26 +211,6 @@ def dot(row, phi):  # type: ignore[no-untyped-def]
     for d in range(phi.size):
         total += as_float(row[d]) * phi[d]
     return total
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
-    """Bounds low_at and high_at of the scores p of the candidates first..count, from int8 codes."""
-    label_at, one = scratch.label_at, np.float32(1.0)
-    flat, facts, dim = classifiers.codes.reshape(-1), classifiers.facts.reshape(-1), phi.size
-    for i in range(first, count):
-        if i + AHEAD < count:
-            ahead = np.int64(label_at[i + AHEAD])
-            fetch(flat, ahead, dim)
-            fetch(facts, ahead, 4)
-        label = np.int64(label_at[i])
-        bias = facts[4 * label + 1]
-        z = facts[4 * label] * dot(classifiers.codes[label], phi) + bias
-        error = facts[4 * label + 2] * phi_norm + SLACK * (abs(z) + abs(bias))
-        low = scratch.yhat_at[i] * (one / (one + np.exp(error - z)))
-        high = scratch.yhat_at[i] * (one / (one + np.exp(-error - z)))
-        scratch.low_at[i] = max(np.float32(0.0), low * (one - SLACK) - LEAST)
-        scratch.high_at[i] = high * (one + SLACK) + LEAST
 
 
 @njit(cache=True, nogil=True)
@@ -299,6 +278,10 @@ def write_best(first, count, row, clusters_T, scores_T, scratch, found):  # type
         found.labels[row, j], found.scores[row, j] = label, scratch.low_at[place]
         found.clusters[row, j], found.cluster_scores[row, j] = clusters_T[slot], scores_T[slot]
         found.edge_scores[row, j], found.classifiers[row, j] = scratch.edge_at[place], scratch.high_at[place]
+    for j in range(kept, found.labels.shape[1]):
+        found.labels[row, j], found.clusters[row, j] = -1, -1
+        found.scores[row, j], found.cluster_scores[row, j] = 0.0, 0.0
+        found.edge_scores[row, j], found.classifiers[row, j] = 0.0, 0.0
 
 
 @njit(cache=True, nogil=True)

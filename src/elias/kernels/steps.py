@@ -1,8 +1,8 @@
 """Row-sparse optimiser steps on the CPU: only the rows that have a gradient are read and written.
 
 Each row has its own step count (for bias correction) and remembers the decay it has already received, so
-weight decay is applied lazily and still equals decay at every step. Twins: `elias.tables.adamw_torch` and
-`elias.tables.rowwise_torch`.
+weight decay is applied lazily and still equals decay at every step. Rows may be bfloat16 (uint16), which are rounded
+stochastically; `noise` is that of the step. Twins: the `..._torch` functions of `elias.table_steps`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import math
 import numpy as np
 from numba import njit
 
+from .numbers import as_float
+from .rounding import noise_of_row, put
+
 # Sums may be reassociated and contracted (SIMD); NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz"}
 
@@ -20,8 +23,9 @@ FAST = {"reassoc", "contract", "nsz"}
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def adamw_rows(  # type: ignore[no-untyped-def]
-    start, stop, rows, gradients, values, first, second, steps, decayed, decay_sum, rate, beta1, beta2, epsilon
-):
+    start, stop, rows, gradients, values, first, second, steps, decayed, decay_sum, rate, beta1, beta2, epsilon,
+    noise,
+):  # fmt: skip
     """AdamW of rows[start:stop], a first and a second moment for every value."""
     b1, b2, eps = np.float32(beta1), np.float32(beta2), np.float32(epsilon)
     rest1, rest2 = np.float32(1.0 - beta1), np.float32(1.0 - beta2)
@@ -40,16 +44,17 @@ def adamw_rows(  # type: ignore[no-untyped-def]
             size = np.float32(rate / (1.0 - beta1**count))
             root = np.float32(1.0 / math.sqrt(1.0 - beta2**count))
         value, m, v, gradient = values[row], first[row], second[row], gradients[i]
+        row_noise = noise_of_row(noise, row)
         for d in range(values.shape[1]):
             g = gradient[d]
             m_d = b1 * m[d] + rest1 * g
             v_d = b2 * v[d] + rest2 * (g * g)
             m[d], v[d] = m_d, v_d
-            value[d] = keep * value[d] - size * m_d / (np.sqrt(v_d) * root + eps)
+            put(value, d, keep * as_float(value[d]) - size * m_d / (np.sqrt(v_d) * root + eps), row_noise)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def rowwise_step(row, value, gradient, second, steps, decayed, decay_sum, rate, beta2, epsilon):  # type: ignore[no-untyped-def]
+def rowwise_step(row, value, gradient, second, steps, decayed, decay_sum, rate, beta2, epsilon, noise):  # type: ignore[no-untyped-def]
     """One row with one second moment and no first moment; `value` is that row."""
     dim = value.size
     steps[row] += 1
@@ -60,19 +65,59 @@ def rowwise_step(row, value, gradient, second, steps, decayed, decay_sum, rate, 
         square += gradient[d] * gradient[d]
     second[row] = beta2 * second[row] + (1.0 - beta2) * square / dim
     root = math.sqrt(second[row] / (1.0 - beta2 ** steps[row]))
-    size = np.float32(rate / (root + epsilon))
+    size, row_noise = np.float32(rate / (root + epsilon)), noise_of_row(noise, row)
     for d in range(dim):
-        value[d] = keep * value[d] - size * gradient[d]
+        put(value, d, keep * as_float(value[d]) - size * gradient[d], row_noise)
 
 
 @njit(cache=True, nogil=True)
 def rowwise_rows(  # type: ignore[no-untyped-def]
-    start, stop, rows, gradients, values, second, steps, decayed, decay_sum, rate, beta2, epsilon
+    start, stop, rows, gradients, values, second, steps, decayed, decay_sum, rate, beta2, epsilon, noise
 ):
     """`rowwise_step` of rows[start:stop]."""
     for i in range(start, stop):
         row = rows[i]
-        rowwise_step(row, values[row], gradients[i], second, steps, decayed, decay_sum, rate, beta2, epsilon)
+        rowwise_step(row, values[row], gradients[i], second, steps, decayed, decay_sum, rate, beta2, epsilon, noise)
+
+
+@njit(cache=True, nogil=True)
+def missed(row, touched, decayed, clock, decay_sum, pull, momentum):  # type: ignore[no-untyped-def]
+    """Of the steps since a row was touched, this one included: decay, way of its momentum, what is left of that."""
+    since = touched[row]
+    keep, touched[row] = np.float32(math.exp(decay_sum - decayed[row])), clock
+    decayed[row] = decay_sum
+    return keep, np.float32(pull[since]), np.float32(momentum ** (clock - since))
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def catch_up_rows(start, stop, rows, values, first, touched, decayed, clock, decay_sum, pull, momentum, noise):  # type: ignore[no-untyped-def]
+    """Decay and momentum that rows[start:stop] have missed; a row that has been touched in this step stays as it is."""
+    for i in range(start, stop):
+        row = rows[i]
+        if touched[row] == clock:
+            continue
+        value, m, row_noise = values[row], first[row], noise_of_row(noise, row)
+        keep, way, left = missed(row, touched, decayed, clock, decay_sum, pull, momentum)
+        for d in range(value.size):
+            m_d = as_float(m[d])
+            put(value, d, keep * as_float(value[d]) - way * m_d, row_noise)
+            put(m, d, left * m_d, row_noise)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def sgd_rows(  # type: ignore[no-untyped-def]
+    start, stop, rows, gradients, values, first, touched, decayed, clock, decay_sum, pull, momentum, noise, rate
+):
+    """Momentum SGD of rows[start:stop]: what a row has missed, and its gradient."""
+    size = np.float32(rate)
+    for i in range(start, stop):
+        row = rows[i]
+        value, m, gradient, row_noise = values[row], first[row], gradients[i], noise_of_row(noise, row)
+        keep, way, left = missed(row, touched, decayed, clock, decay_sum, pull, momentum)
+        for d in range(value.size):
+            m_d = as_float(m[d])
+            put(value, d, keep * as_float(value[d]) - way * m_d - size * gradient[d], row_noise)
+            put(m, d, left * m_d + gradient[d], row_noise)
 
 
 @njit(cache=True, nogil=True)
