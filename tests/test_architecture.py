@@ -71,6 +71,7 @@ LAYERS = [
         "twins",
         "ranker",
         "lexical",
+        "neighbours",
         "sparse_rows",
         "trees",
         "probability",

@@ -38,8 +38,9 @@ def evidence(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Evidence, np.n
     margin = (2 * some() - 1.5 + right * some()).astype(np.float32)
     counts = rng.integers(0, 50, size=labels.shape)
     parts = Evidence(
-        labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, (some(), some(), some()), counts
-    )
+        labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, (some(), some(), some()),
+        (some(), some()), counts,
+    )  # fmt: skip
     return parts, right
 
 
@@ -51,7 +52,7 @@ def test_columns_are_the_parts_and_their_distances() -> None:
     p = given.classifier * given.cluster_score * given.edge_score
     yhat = given.cluster_score * given.edge_score
     z = np.log(given.classifier / (1 - given.classifier))
-    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin, *given.words]
+    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin, *given.words, *given.votes]
     for place, values in enumerate(expected):
         np.testing.assert_allclose(columns[..., place][there], values[there], rtol=1e-3, atol=1e-4)
         for row in range(40):

@@ -15,6 +15,7 @@ from elias.evidence import Evidence
 from elias.finder import Finder, Look
 from elias.fusion import Fusion
 from elias.lexical import Lexical
+from elias.neighbours import Neighbours, build_neighbours
 from elias.paths import Ragged
 from elias.plus import Plus
 from elias.predictor import Model
@@ -33,15 +34,23 @@ def random_plus(rng: np.random.Generator, n_labels: int, by_network: int, by_wor
     lexical = Lexical(SparseRows.of(t), shares.astype(np.float32), SparseRows.of(sp.csr_matrix(v.T)), threads=2)
     ranker = SparseRows.of(w, rng.normal(size=n_labels))
     return Plus(
-        lexical=lexical, ranker=ranker, fusion=Fusion("product", "squared-hinge"), counts=np.arange(n_labels) % 7,
+        lexical=lexical, ranker=ranker, neighbours=random_neighbours(rng, n_labels), fusion=Fusion("product", "squared-hinge"), counts=np.arange(n_labels) % 7,
         by_network=by_network, by_words=by_words, threads=2,
     )  # fmt: skip
+
+
+def random_neighbours(rng: np.random.Generator, n_labels: int) -> Neighbours:
+    n_texts = int(rng.integers(1, 20))
+    labels = sp.csr_matrix((rng.random((n_texts, n_labels)) < 0.3).astype(np.float32))
+    kinds, sizes = np.zeros(n_texts, dtype=np.uint8), {"most": 4, "words_per_text": 5, "budget": 12}
+    return build_neighbours(sparse(rng, n_texts, N_WORDS), labels, kinds, **sizes, threads=2)
 
 
 def values_of(evidence: Evidence, row: int) -> dict[int, list[float]]:
     """All parts of each label of a row."""
     names = ("cluster", "cluster_score", "edge_score", "classifier", "margin", "counts")
     columns = [*(getattr(evidence, name)[row] for name in names), *(part[row] for part in evidence.words)]
+    columns += [part[row] for part in evidence.votes]
     there = np.flatnonzero(evidence.labels[row] >= 0).tolist()
     found = {int(evidence.labels[row, place]): [float(column[place]) for column in columns] for place in there}
     assert len(found) == len(there), "each label once"

@@ -150,6 +150,9 @@ class LexicalSettings:
     candidates: int = setting(200, "labels found by words for a text", low=1)
     words_per_label: int = setting(512, "words kept of a label's texts", low=1)
     label_text_weight: float = setting(3.0, "weight of the label's own text against one of its rows", low=0.0)
+    neighbours: int = setting(50, "nearest training texts that vote for their labels; 0: none", low=0)
+    words_per_text: int = setting(64, "words kept of a training text that may vote", low=1)
+    neighbour_postings: int = setting(20_000, "(word, text) pairs looked at for the neighbours of a text", low=1)
     unseen: bool = setting(False, "find labels without a training row too, by their own text")
 
 
@@ -188,8 +191,8 @@ class FusionSettings:
         choices=("learned", "tree", "product"),
     )  # fmt: skip
     candidates: int = setting(200, "labels the network finds for a text", low=1)
-    hidden: int = setting(16, "units of the learned score", low=1)
-    epochs: int = setting(30, "passes over the calibration rows", low=1)
+    hidden: int = setting(32, "units of the learned score", low=1)
+    epochs: int = setting(60, "passes over the calibration rows", low=1)
     tree_weight: float = setting(
         0.5, "share of T in T + p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
     )

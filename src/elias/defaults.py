@@ -45,7 +45,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     batch = max(16, min(256, size.rows // 50))
     calibration = settings.split.calibration_rows
     if calibration is None:
-        calibration = size.own_validation // 2 if size.own_validation else size.rows // 25
+        calibration = size.own_validation // 2 if size.own_validation else size.rows // 16
         calibration = min(MOST_VALIDATION, calibration)
         calibration = calibration if settings.ranker.enabled and size.has_words and calibration >= FEWEST else 0
     if size.own_validation:  # the file serves both

@@ -3,6 +3,7 @@
     log p, z, log yhat      the network: p = sigmoid(z) * yhat, over all clusters the label has an edge from
     margin                  the ranker
     v.x, t.x, c.x           words: both, the label's own text, the texts that have it
+    vote, closest           the nearest training texts: share of their votes, likeness of the closest that has it
     log(1 + n_l)            how often the label occurs in training
 
 `columns` puts beside each of them (but the last) its distance to the best one of the same text: whether a label is
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-NAMES = ("log p", "z", "log yhat", "margin", "v.x", "t.x", "c.x", "log n")
+NAMES = ("log p", "z", "log yhat", "margin", "v.x", "t.x", "c.x", "vote", "closest", "log n")
 RELATIVE = len(NAMES) - 1  # all but the last
 N_COLUMNS = len(NAMES) + RELATIVE
 LEAST = 1e-6  # of a probability
@@ -32,6 +33,7 @@ class Evidence:
     classifier: np.ndarray  # sigmoid(z)
     margin: np.ndarray
     words: tuple[np.ndarray, np.ndarray, np.ndarray]  # v.x, t.x, c.x
+    votes: tuple[np.ndarray, np.ndarray]  # vote, closest
     counts: np.ndarray  # n_l
 
     @property
@@ -48,6 +50,7 @@ class Evidence:
             np.log(np.maximum(self.cluster_score * self.edge_score, LEAST)),
             self.margin,
             *self.words,
+            *self.votes,
             np.log1p(self.counts),
         ]
         out = np.empty((*self.labels.shape, N_COLUMNS), dtype=np.float32)

@@ -21,7 +21,7 @@ import numpy as np
 from . import kernels
 from .config import FusionSettings
 from .errors import ModelError
-from .evidence import LEAST, N_COLUMNS, RELATIVE, Evidence
+from .evidence import LEAST, N_COLUMNS, NAMES, RELATIVE, Evidence
 from .persistence import read_object, write_json
 from .probability import ProbabilityMap
 from .ranker import LOSSES, quality
@@ -61,7 +61,7 @@ class Learned:
         if best is None:
             best = np.full((len(labels), RELATIVE), -np.inf, dtype=np.float32)
         given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, *evidence.words,
-                 np.log1p(evidence.counts))  # fmt: skip
+                 *evidence.votes, np.log1p(evidence.counts))  # fmt: skip
         parts = Parts(labels, *(np.ascontiguousarray(part, dtype=np.float32) for part in given))
         scores = np.empty(labels.shape, dtype=np.float32)
         kernels.run(learned_scores, len(labels), threads, parts, self.weights, best, scores)
@@ -130,6 +130,10 @@ class Fusion:
 def _learned(content: dict[str, Any]) -> Learned:
     arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
     units = arrays["out"].shape
+    if len(arrays["mean"]) == N_COLUMNS - 4:  # of a model made before neighbours voted
+        place = NAMES.index("vote")
+        for name, nothing in {"mean": 0.0, "spread": 1.0, "linear": 0.0, "hidden": 0.0}.items():
+            arrays[name] = np.insert(arrays[name], [place, place, N_COLUMNS - 4, N_COLUMNS - 4], nothing, axis=0)
     shapes = {"mean": (N_COLUMNS,), "spread": (N_COLUMNS,), "linear": (N_COLUMNS,), "hidden": (N_COLUMNS, *units)}
     for name, shape in {**shapes, "shift": units}.items():
         if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():

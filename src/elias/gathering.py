@@ -19,8 +19,10 @@ from .evidence import Evidence
 from .finder import Finder, Look
 from .kernels.find import Found
 from .kernels.gather import Gathered, Words, gather_rows, member_rows, word_rows
+from .kernels.neighbours import Ballot
 from .kernels.postings import Sums
 from .lexical import Lexical
+from .neighbours import Neighbours
 from .paths import Ragged
 from .sparse_rows import SparseRows, csr_arrays, no_sums
 
@@ -38,6 +40,7 @@ class Scratch(NamedTuple):
     place_of: np.ndarray  # int32 [L]
     sums: Sums
     x: np.ndarray  # float32 [W], zero
+    ballot: Ballot
 
 
 @dataclass(eq=False)
@@ -46,13 +49,15 @@ class WordTables:
 
     lexical: Lexical
     ranker: SparseRows
+    neighbours: Neighbours
     counts: np.ndarray  # n_l
     _free: deque[Scratch] = field(default_factory=deque, repr=False)
 
     @cached_property
     def table(self) -> Words:
         lexical, ranker = self.lexical, self.ranker
-        return Words(lexical.table, ranker.by_word, ranker.biases, lexical.texts.table, lexical.shares)
+        labels = lexical.texts.table, lexical.shares
+        return Words(lexical.table, ranker.by_word, ranker.biases, *labels, self.neighbours.table)
 
     def take(self) -> Scratch:
         """Memory of an earlier call where there is one."""
@@ -61,14 +66,16 @@ class WordTables:
         except IndexError:
             n_labels, n_words = len(self.counts), len(self.lexical.postings)
             place_of = np.zeros(n_labels, dtype=np.int32)
-            return Scratch(place_of, no_sums(n_labels), np.zeros(n_words, dtype=np.float32))
+            x = np.zeros(n_words, dtype=np.float32)
+            return Scratch(place_of, no_sums(n_labels), x, self.neighbours.new_ballot())
 
     def give_back(self, scratch: Scratch) -> None:
         self._free.append(scratch)
 
     def evidence(self, out: Gathered) -> Evidence:
         counted = np.where(out.labels >= 0, self.counts[out.labels], 0)
-        return Evidence(*out[:6], counts=counted, words=(out.both, out.text, out.rows))
+        words, votes = (out.both, out.text, out.rows), (out.vote, out.closest)
+        return Evidence(*out[:6], words, votes, counted)
 
 
 def gather_at_once(
@@ -84,7 +91,7 @@ def gather_at_once(
 
     def rows(start: int, stop: int) -> None:
         scratch, search = tables.take(), finder.cpu_search.take_scratch(room)
-        gather_rows(start, stop, *fixed, search, scratch.sums, scratch.x, found, nearest, out)  # type: ignore[call-arg]
+        gather_rows(start, stop, *fixed, search, *scratch[1:], found, nearest, out)  # type: ignore[call-arg]
         finder.cpu_search.give_back(search)
         tables.give_back(scratch)
 

@@ -28,7 +28,7 @@ from .features import normalise_rows
 from .paths import Ragged
 from .persistence import read_tensors, write_tensors
 from .predictions import NOTHING, Predictions
-from .sparse_rows import SparseRows, csr_arrays, no_sums, postings_with_columns
+from .sparse_rows import SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
 
 if TYPE_CHECKING:
     from .kernels.postings import Postings, Sums
@@ -149,20 +149,9 @@ def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[
         sums = sp.csr_matrix(members[start : start + LABELS_AT_A_TIME] @ unit)
         sums.sort_indices()
         lengths.append(_lengths(sums))
-        centroids.append(normalise_rows(_largest(sums, most)))
+        centroids.append(normalise_rows(largest_entries(sums, most)))
     return np.concatenate(lengths), sp.csr_matrix(sp.vstack(centroids, format="csr"))
 
 
 def _lengths(matrix: sp.csr_matrix) -> np.ndarray:
     return np.asarray(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()))
-
-
-def _largest(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
-    """Only the `most` largest entries of each row, whatever their signs; of equal ones the lower columns."""
-    sizes = np.diff(matrix.indptr)
-    rows = np.repeat(np.arange(matrix.shape[0]), sizes)
-    order = np.lexsort((-np.abs(matrix.data), rows))
-    within = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], sizes)
-    kept = np.sort(order[within < most])
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
-    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

@@ -87,6 +87,11 @@ class Network:
         assert isinstance(self.classifier_weights, RowTable)
         return self.classifier_weights
 
+    @property
+    def label_dim(self) -> int:
+        """Of phi as the classifiers see it."""
+        return self.encoder.dim if self.projection is None else self.projection.out_features
+
     def projected(self, phi_BD: Tensor) -> Tensor:
         """phi as the classifiers see it."""
         if self.projection is None:

@@ -27,6 +27,7 @@ from .fusion import Fusion, fit_fusion
 from .gathering import Sizes, WordTables, gather_at_once
 from .lexical import Lexical
 from .model import ragged
+from .neighbours import Neighbours
 from .paths import Ragged
 from .persistence import read_object, write_json
 from .predictions import NOTHING, NUMBERS, PART_TYPES, Predictions
@@ -45,6 +46,7 @@ class Plus:
 
     lexical: Lexical
     ranker: SparseRows
+    neighbours: Neighbours
     fusion: Fusion
     counts: np.ndarray  # n_l
     by_network: int  # candidates
@@ -83,7 +85,7 @@ class Plus:
 
     @cached_property
     def tables(self) -> WordTables:
-        return WordTables(self.lexical, self.ranker, self.counts)
+        return WordTables(self.lexical, self.ranker, self.neighbours, self.counts)
 
     def gather_stepwise(
         self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
@@ -102,7 +104,8 @@ class Plus:
         margin = self.ranker.products(seen, labels, threads=self.threads)
         words = self.lexical.scores(bow, labels, both)
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)
-        return Evidence(labels, *parts, margin, words, counts)
+        votes = self.neighbours.votes(bow, labels)
+        return Evidence(labels, *parts, margin, words, votes, counts)
 
     def rank(self, evidence: Evidence, k: int, explain: bool, best: np.ndarray | None = None) -> Predictions:
         """The k best by the final score, ties to the lower label; `best` as in `Evidence.columns`."""
@@ -127,20 +130,22 @@ class Plus:
     def save(self, folder: Path) -> None:
         self.lexical.save(folder)
         save_ranker(self.ranker, folder)
+        if self.neighbours.most:
+            self.neighbours.save(folder)
         self.write_score(folder)
 
     def write_score(self, folder: Path) -> None:
         """The final score alone."""
         self.fusion.save(folder)
-        sizes = {"by_network": self.by_network, "by_words": self.by_words}
+        sizes = {"by_network": self.by_network, "by_words": self.by_words, "neighbours": self.neighbours.most}
         write_json(folder / NAME, {**sizes, "embedding": self.embedding} if self.embedding else sizes)
 
     @classmethod
     def load(
         cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int, dim: int = 0, like: Plus | None = None
     ) -> Plus:
-        """`dim`: of phi, which the ranker may see. `like`: another one with the same words and ranker, which are not
-        read again."""
+        """`dim`: of phi, which the ranker may see. `like`: another one with the same words, ranker and
+        training texts, which are not read again."""
         sizes = read_object(folder / NAME, "by_network", "by_words")
         if not all(type(sizes[name]) is int and sizes[name] > 0 for name in ("by_network", "by_words")):
             raise ModelError(
@@ -150,12 +155,19 @@ class Plus:
         if not isinstance(embedding, float) or not 0.0 <= embedding < np.inf:
             raise ModelError(f"{folder / NAME}: embedding must be a number of at least 0; restore the file")
         n_labels, seen = len(counts), n_words + (dim if embedding else 0)
+        size: dict[str, int] = {"n_labels": n_labels, "n_words": n_words, "threads": threads}
         return cls(
-            lexical=like.lexical if like else Lexical.load(folder, n_labels=n_labels, n_words=n_words, threads=threads),
+            lexical=like.lexical if like else Lexical.load(folder, **size),
             ranker=like.ranker if like else load_ranker(folder, n_labels=n_labels, n_words=seen),
+            neighbours=like.neighbours if like else _neighbours(folder, bool(sizes.get("neighbours")), size),
             fusion=Fusion.load(folder), counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"],
             threads=threads, embedding=embedding,
         )  # fmt: skip
+
+
+def _neighbours(folder: Path, are_there: bool, size: dict[str, int]) -> Neighbours:
+    """Those of a folder; none in models made without them, or before there were any."""
+    return Neighbours.load(folder, **size) if are_there else Neighbours.nobody(size["n_labels"], size["n_words"])
 
 
 def shown(fusion: Fusion, labels: np.ndarray, scores: np.ndarray, places: np.ndarray) -> Predictions:
@@ -245,12 +257,14 @@ def _stacked(pieces: list[Evidence], width: int) -> Evidence:
         return np.concatenate(wide)
 
     fields = {name: join([getattr(piece, name) for piece in pieces], NOTHING if name in ("labels", "cluster") else 0)
-              for name in Evidence.__dataclass_fields__ if name != "words"}  # fmt: skip
+              for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")}  # fmt: skip
     v, t, c = (join([piece.words[part] for piece in pieces]) for part in range(3))
-    return Evidence(**fields, words=(v, t, c))
+    vote, closest = (join([piece.votes[part] for piece in pieces]) for part in range(2))
+    return Evidence(**fields, words=(v, t, c), votes=(vote, closest))
 
 
 def _rows(evidence: Evidence, chosen: np.ndarray) -> Evidence:
-    fields = {name: getattr(evidence, name)[chosen] for name in Evidence.__dataclass_fields__ if name != "words"}
+    fields = {name: getattr(evidence, name)[chosen] for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")}
     v, t, c = (values[chosen] for values in evidence.words)
-    return Evidence(**fields, words=(v, t, c))
+    vote, closest = (values[chosen] for values in evidence.votes)
+    return Evidence(**fields, words=(v, t, c), votes=(vote, closest))

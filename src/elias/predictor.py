@@ -7,9 +7,9 @@
         vectorizer.json, .npy    tf-idf (texts only)
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
         search.safetensors       what the CPU search reads, made from the others; may be deleted
-        plus.json, lexical.safetensors, ranker.safetensors, fusion.json      ELIAS++, where it is on
+        plus.json, lexical.safetensors, ranker.safetensors, neighbours.safetensors, fusion.json    ELIAS++, where it is on
 
-format_version 3 (2: classifiers may be bfloat16 or int8; 3: plus.json). Policy: a change that an older elias would
+format_version 4 (2: classifiers may be bfloat16 or int8; 3: plus.json; 4: neighbours). Policy: a change that an older elias would
 misread raises it; this version reads every format_version up to its own and refuses newer ones, naming the version
 that wrote them.
 """
@@ -37,6 +37,7 @@ from .features import TfIdf
 from .finder import BATCH, Finder, Look
 from .label_file import read_labels, write_labels
 from .lexical import NAME as LEXICAL
+from .neighbours import NAME as NEIGHBOURS
 from .model import Network, ragged
 from .network_files import load_network, write_network
 from .persistence import read_object, same_files, write_json, written_beside
@@ -51,7 +52,7 @@ from .search_files import read_search, write_search
 from .sparse_rows import csr_arrays
 from .version import __version__
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MOST_CANDIDATES = 1 << 22  # scored at a time
 PARTS = 16  # numbers that ELIAS++ holds of each
 
@@ -356,8 +357,8 @@ def _load_plus(
     if not (folder / PLUS).exists():
         return None
     n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
-    other = None if like is None or not same_files(folder, like[0], LEXICAL, RANKER) else like[1].plus
-    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.encoder.dim, like=other)
+    other = None if like is None or not same_files(folder, like[0], LEXICAL, RANKER, NEIGHBOURS) else like[1].plus
+    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.label_dim, like=other)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .encoders.bag import BagEncoder
+from .evidence import RELATIVE
 from .features import TfIdf
 from .finder import Finder, Look
 from .fusion import Learned
@@ -63,7 +64,7 @@ class Quick:
         scratch, search = self.plus.tables.take(), self.finder.cpu_search.take_scratch(room)
         gather_rows(  # type: ignore[call-arg]
             0, n, phi_BD, logits_BC, *self._search, *x, self._words, excluded.indptr, excluded.labels, search,
-            scratch.sums, scratch.x, found, nearest, out,
+            *scratch[1:], found, nearest, out,
         )  # fmt: skip
         self.finder.cpu_search.give_back(search)
         self.plus.tables.give_back(scratch)
@@ -93,7 +94,7 @@ class Quick:
     def _ranked(self, out: Gathered, k: int) -> Predictions:
         labels, n = out.labels, len(out.labels)
         scores, places = np.empty(labels.shape, dtype=np.float32), np.empty((n, k), dtype=np.int64)
-        best = np.full((n, 7), -np.inf, dtype=np.float32)
+        best = np.full((n, RELATIVE), -np.inf, dtype=np.float32)
         parts = Parts(labels, *out[2:], self._log_counts[labels])
         learned_scores(0, n, parts, self._weights, best, scores)
         rank_rows(0, n, labels, scores, places)

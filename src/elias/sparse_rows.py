@@ -149,3 +149,14 @@ def exact_columns(words: sp.csr_matrix, share: int) -> Postings:
     indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
     lists = words.indices[listed].astype(np.int32), words.data[listed].astype(np.float32)
     return Postings(indptr, *lists, column_of, columns, np.ones(len(chosen), dtype=np.float32))
+
+
+def largest_entries(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+    """Only the `most` largest entries of each row, whatever their signs; of equal ones the lower columns."""
+    sizes = np.diff(matrix.indptr)
+    rows = np.repeat(np.arange(matrix.shape[0]), sizes)
+    order = np.lexsort((-np.abs(matrix.data), rows))
+    within = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], sizes)
+    kept = np.sort(order[within < most])
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

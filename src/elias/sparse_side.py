@@ -16,6 +16,7 @@ from .finder import BATCH, Finder
 from .fusion import Fusion
 from .lexical import Lexical, build_lexical
 from .model import ragged
+from .neighbours import Neighbours, build_neighbours
 from .plus import Plus, fit_plus
 from .predictions import NOTHING
 from .ranker import load_ranker, save_ranker, train_ranker, with_embedding
@@ -44,6 +45,16 @@ def write_lexical(folder: Path, rows: WordRows, s: Settings) -> Lexical:
     )  # fmt: skip
     lexical.save(folder)
     return lexical
+
+
+def write_neighbours(folder: Path, rows: WordRows, s: Settings) -> None:
+    """The texts among some rows, by their words, into a folder."""
+    if s.lexical.neighbours == 0:
+        return
+    build_neighbours(
+        rows.bow, rows.labels, rows.kinds, most=s.lexical.neighbours, words_per_text=s.lexical.words_per_text,
+        budget=s.lexical.neighbour_postings,
+    ).save(folder)  # fmt: skip
 
 
 def nothing_found(rows: WordRows, s: Settings) -> np.ndarray:
@@ -85,6 +96,12 @@ def write_ranker(folder: Path, rows: WordRows, features: sp.csr_matrix, found: n
     save_ranker(ranker, folder)
 
 
+def _neighbours(folder: Path, s: Settings, n_labels: int, n_words: int) -> Neighbours:
+    if s.lexical.neighbours == 0:
+        return Neighbours.nobody(n_labels, n_words)
+    return Neighbours.load(folder, n_labels=n_labels, n_words=n_words, threads=known(s.run.threads))
+
+
 def write_score(
     folder: Path,
     words: Path,
@@ -99,10 +116,11 @@ def write_score(
     """The final score, learned on the calibration rows; p q where there are too few of them."""
     threads, given = known(s.run.threads), sp.csr_matrix(bow)
     n_labels, n_words = len(counts), given.shape[1]
-    width = n_words + (finder.network.encoder.dim if s.ranker.embedding else 0)
+    width = n_words + (finder.network.label_dim if s.ranker.embedding else 0)
     plus = Plus(
         lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
         ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),
+        neighbours=_neighbours(words, s, n_labels, n_words),
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
         by_words=s.lexical.candidates, threads=threads, embedding=s.ranker.embedding_scale * s.ranker.embedding,
     )  # fmt: skip

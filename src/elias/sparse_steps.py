@@ -42,6 +42,7 @@ from .sparse_side import (
     found_by_words,
     nothing_found,
     write_lexical,
+    write_neighbours,
     write_ranker,
     write_score,
 )
@@ -75,6 +76,7 @@ class SparseSteps:
             def build(folder: Path, source: Callable[[], WordRows] = source) -> None:
                 rows = source()
                 lexical = write_lexical(folder, self._with_unseen(rows), s)
+                write_neighbours(folder, rows, s)
                 if not s.ranker.needs_network:
                     write_ranker(folder, rows, rows.bow, found_by_words(lexical, rows, s), s)
 

@@ -3,7 +3,8 @@
     x = the columns of `evidence`, each at mean 0 and spread 1, held within FARTHEST spreads
     s = u . x + v . tanh(W x + b) + bias
 
-tanh is a quotient of two polynomials, which the processor computes for eight labels at once; it is off by less than 4e-7.
+tanh is a quotient of two polynomials, which the processor computes for eight labels at once; it is off by less than
+4e-7.
 Twin: `Learned.__call__`.
 """
 
@@ -18,7 +19,7 @@ from numba import njit
 from .paths import key_of
 from .steps import FAST
 
-PARTS = 8  # columns of their own; all but the last have a distance to the best label beside them
+PARTS = 10  # columns of their own; all but the last have a distance to the best label beside them
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
 
 
@@ -33,6 +34,8 @@ class Parts(NamedTuple):
     both: np.ndarray
     text: np.ndarray
     rows: np.ndarray
+    vote: np.ndarray
+    closest: np.ndarray
     log_counts: np.ndarray  # [rows, m]
 
 
@@ -91,7 +94,8 @@ def plain_columns(row, parts, least, out):  # type: ignore[no-untyped-def]
         out[1, column] = math.log(inside) - math.log1p(-inside)
         out[2, column] = math.log(max(yhat, least))
     out[3], out[4], out[5] = parts.margin[row], parts.both[row], parts.text[row]
-    out[6], out[7] = parts.rows[row], parts.log_counts[row]
+    out[6], out[7], out[8] = parts.rows[row], parts.vote[row], parts.closest[row]
+    out[9] = parts.log_counts[row]
 
 
 @njit(cache=True, nogil=True)

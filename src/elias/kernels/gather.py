@@ -3,7 +3,8 @@
     1  the best labels of the network                                     `find.py`
     2  the sums of the words over all labels, and the best of them        `postings.py`
     3  both lists as one, each label once
-    4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin, v.x, t.x and c.x
+    4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin, v.x, t.x and c.x, and how
+       the nearest training texts vote for it                              `neighbours.py`
 
 What step 1 knows of a label (sigmoid(z)) and step 2 of all (v.x) is not computed again. Members of an ensemble that
 have the same words share what the words say (`word_rows`); the network's part is each one's own (`member_rows`).
@@ -19,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from .find import classifier_of, find_rows
+from .neighbours import vote_rows
 from .paths import strongest_path
 from .postings import add_up, best_labels, clear, product
 from .prefetch import fetch, prefetch
@@ -34,6 +36,7 @@ class Words(NamedTuple):
     biases: np.ndarray  # float32 [L], of the ranker
     texts: NamedTuple  # Rows
     shares: np.ndarray  # float32 [L, 2]
+    neighbours: NamedTuple  # Texts
 
 
 class Gathered(NamedTuple):
@@ -48,12 +51,14 @@ class Gathered(NamedTuple):
     both: np.ndarray
     text: np.ndarray
     rows: np.ndarray
+    vote: np.ndarray
+    closest: np.ndarray
 
 
 @njit(cache=True, nogil=True)
 def gather_rows(  # type: ignore[no-untyped-def]
     start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, by_label, x_indptr, x_words, x_values,
-    words, excluded_indptr, excluded_labels, search_scratch, sums, x, found, nearest, out,
+    words, excluded_indptr, excluded_labels, search_scratch, sums, x, ballot, found, nearest, out,
 ):  # fmt: skip
     """Fill `out` for rows start..stop, whatever it holds before. Scratch as in `word_rows`.
 
@@ -68,7 +73,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     word_rows(
         start, stop, found.labels, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels,
-        search_scratch.place_of, sums, x, nearest, out,
+        search_scratch.place_of, sums, x, ballot, nearest, out,
     )  # fmt: skip
     s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
     for row in range(start, stop):
@@ -81,10 +86,11 @@ def gather_rows(  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def word_rows(  # type: ignore[no-untyped-def]
     start, stop, asked, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels, place_of, sums, x,
-    nearest, out,
+    ballot, nearest, out,
 ):  # fmt: skip
     """The best labels by words into `nearest`; those and the labels asked about, each once, into `out` with v.x, t.x,
-    c.x and margin. `x` is zero, as long as there are words; `sums` as in `postings`; `place_of` [L] has any content.
+    c.x and margin. `x` is zero, as long as there are words; `sums` as in `postings`, `ballot` as in
+    `neighbours`; `place_of` [L] has any content.
     """
     scores = np.empty(nearest.shape[1], dtype=np.float32)
     for row in range(start, stop):
@@ -103,6 +109,9 @@ def word_rows(  # type: ignore[no-untyped-def]
         margins(x_words[first:last], x_values[first:last], words, sums.sums, out.labels[row], out.margin[row])
     for row in range(start, stop):
         text_parts(row, x_indptr, x_words, x_values, words, x, out)
+    vote_rows(
+        start, stop, x_indptr, x_words, x_values, words.neighbours, out.labels, ballot, out.vote, out.closest
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -125,7 +134,8 @@ def member_rows(  # type: ignore[no-untyped-def]
                 taken[place] = True
                 out.labels[row, count], out.both[row, count] = own[column], shared.both[row, place]
                 out.margin[row, count], out.text[row, count] = shared.margin[row, place], shared.text[row, place]
-                out.rows[row, count] = shared.rows[row, place]
+                out.rows[row, count], out.vote[row, count] = shared.rows[row, place], shared.vote[row, place]
+                out.closest[row, count] = shared.closest[row, place]
                 count += 1
         known = how_many(found.labels[row])
         out.classifier[row, :known] = found.classifiers[row, :known]
@@ -139,6 +149,7 @@ def nothing(row, out):  # type: ignore[no-untyped-def]
     out.labels[row, :], out.cluster[row, :] = -1, -1
     for part in (out.cluster_score, out.edge_score, out.classifier, out.margin, out.both, out.text, out.rows):
         part[row, :] = np.float32(0.0)
+    out.vote[row, :], out.closest[row, :] = np.float32(0.0), np.float32(0.0)
 
 
 @njit(cache=True, nogil=True)
