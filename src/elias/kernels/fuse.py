@@ -3,8 +3,7 @@
     x = the columns of `evidence`, each at mean 0 and spread 1, held within FARTHEST spreads
     s = u . x + v . tanh(W x + b) + bias
 
-tanh is a quotient of two polynomials, which the processor computes for eight labels at once; it is off by less than
-4e-7.
+tanh is a quotient of two polynomials, which the processor computes for eight labels at once; off by less than 4e-7.
 Twin: `Learned.__call__`.
 """
 

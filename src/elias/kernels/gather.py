@@ -23,7 +23,7 @@ from .find import classifier_of, find_rows
 from .neighbours import vote_rows
 from .paths import strongest_path
 from .postings import add_up, best_labels, clear, product
-from .prefetch import fetch, prefetch
+from .prefetch import fetch, fetch_one
 
 AHEAD = 8  # labels whose rows are fetched before they are read
 
@@ -199,11 +199,11 @@ def network_parts(row, known, phi, s_C, classifiers, by_label, out):  # type: ig
     count = how_many(labels)
     for column in range(count):
         if column + 2 * AHEAD < count:
-            prefetch(by_label.indptr, np.int64(labels[column + 2 * AHEAD]))  # type: ignore[call-arg]
+            fetch_one(by_label.indptr, np.int64(labels[column + 2 * AHEAD]))
         if column + AHEAD < count:
             ahead = np.int64(labels[column + AHEAD])
-            prefetch(by_label.clusters, by_label.indptr[ahead])  # type: ignore[call-arg]
-            prefetch(by_label.scores, by_label.indptr[ahead])  # type: ignore[call-arg]
+            fetch_one(by_label.clusters, by_label.indptr[ahead])
+            fetch_one(by_label.scores, by_label.indptr[ahead])
             if column + AHEAD >= known:
                 fetch(flat, ahead, dim)
         label = labels[column]
@@ -256,12 +256,12 @@ def text_parts(row, x_indptr, x_words, x_values, words, x, out):  # type: ignore
     texts, shares, count = words.texts, words.shares.reshape(-1), how_many(out.labels[row])
     for column in range(count):
         if column + 2 * AHEAD < count:
-            prefetch(texts.indptr, np.int64(out.labels[row, column + 2 * AHEAD]))  # type: ignore[call-arg]
+            fetch_one(texts.indptr, np.int64(out.labels[row, column + 2 * AHEAD]))
         if column + AHEAD < count:
             ahead = np.int64(out.labels[row, column + AHEAD])
-            prefetch(texts.words, texts.indptr[ahead])  # type: ignore[call-arg]
-            prefetch(texts.weights, texts.indptr[ahead])  # type: ignore[call-arg]
-            prefetch(shares, 2 * ahead)  # type: ignore[call-arg]
+            fetch_one(texts.words, texts.indptr[ahead])
+            fetch_one(texts.weights, texts.indptr[ahead])
+            fetch_one(shares, 2 * ahead)
         label = out.labels[row, column]
         text = product(texts, label, x)
         of_rows, of_text = shares[2 * label], shares[2 * label + 1]

@@ -3,9 +3,8 @@
     score_l = sum over the words of x of x_word * v_{l,word}
 
 A word of few labels is a list of (label, weight); a word of many is a column, one 16-bit number for each label, which
-the processor adds eight at a time: most of what a text adds up comes from words that many labels have. A number of a
-column is weight = step * code, the step a power of two, so a weight is off by less than 1 / 16,000 of the
-word's largest.
+the processor adds eight at a time: most of what a text adds up comes from words that many labels have. A column holds
+weight = step * code, the step a power of two, so that a weight is off by less than 1 / 16,000 of its word's largest.
 
 Sums live in scratch as long as the number of labels, which is zero before and after each row. A text without a word
 that has a column costs time in proportion to the postings it reads, not to the number of labels.

@@ -33,3 +33,9 @@ def fetch(flat, row, dim):  # type: ignore[no-untyped-def]
     """Prefetch one row of a flat table."""
     for start in range(row * dim, (row + 1) * dim, LINE // flat.itemsize):
         prefetch(flat, start)  # type: ignore[call-arg]
+
+
+@register_jitable
+def fetch_one(flat, position):  # type: ignore[no-untyped-def]
+    """Prefetch the surroundings of one element."""
+    prefetch(flat, position)  # type: ignore[call-arg]

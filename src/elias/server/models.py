@@ -153,6 +153,7 @@ def warm_up(model: Model) -> tuple[str, ...]:
     """Compile what requests will call, read what they will read; returns the parts of an explained score."""
     found = model.predict(["warm up"], k=1, explain=True)
     model.predict(["warm up", "twice"], k=2)
+    model.predict(["many"] * 8, k=2)
     if len(model.labels):
         model.predict(["warm up"], k=1, allow=[model.labels.ids[0]])
     return tuple(found.parts or ())
