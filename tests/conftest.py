@@ -93,7 +93,7 @@ def tiny_model_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def tiny_model(tiny_model_folder: Path) -> Model:
     """The same model, loaded."""
-    from elias.predictor import load_model
+    from elias.model_folder import load_model
 
     return load_model(tiny_model_folder, threads=2)
 
@@ -106,7 +106,7 @@ def plus_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def plus_model(plus_folder: Path) -> Model:
-    from elias.predictor import load_model
+    from elias.model_folder import load_model
 
     return load_model(plus_folder, threads=2)
 

@@ -21,9 +21,10 @@ from elias.ensemble import NAME, Ensemble, averaged
 from elias.errors import InputError, ModelError, RunError
 from elias.evaluation import evaluate_model
 from elias.fitting import SHARED, fit_to
+from elias.model_folder import load_model
 from elias.persistence import same_files
 from elias.predictions import Predictions
-from elias.predictor import Model, load_model
+from elias.predictor import Model
 from processes import PLUS, SMALL, content, here, one_line, sets, start, wait_until
 
 # -- the mean ---------------------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ def test_columns_are_the_parts_and_their_distances() -> None:
     p = given.classifier * given.cluster_score * given.edge_score
     yhat = given.cluster_score * given.edge_score
     z = np.log(given.classifier / (1 - given.classifier))
-    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin, *given.words, *given.votes]
+    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin]
+    expected += [*given.words, *given.votes]
     for place, values in enumerate(expected):
         np.testing.assert_allclose(columns[..., place][there], values[there], rtol=1e-3, atol=1e-4)
         for row in range(40):

@@ -34,7 +34,8 @@ def random_plus(rng: np.random.Generator, n_labels: int, by_network: int, by_wor
     lexical = Lexical(SparseRows.of(t), shares.astype(np.float32), SparseRows.of(sp.csr_matrix(v.T)), threads=2)
     ranker = SparseRows.of(w, rng.normal(size=n_labels))
     return Plus(
-        lexical=lexical, ranker=ranker, neighbours=random_neighbours(rng, n_labels), fusion=Fusion("product", "squared-hinge"), counts=np.arange(n_labels) % 7,
+        lexical=lexical, ranker=ranker, neighbours=random_neighbours(rng, n_labels),
+        fusion=Fusion("product", "squared-hinge"), counts=np.arange(n_labels) % 7,
         by_network=by_network, by_words=by_words, threads=2,
     )  # fmt: skip
 

@@ -77,7 +77,8 @@ def test_label_texts_do_not_vote() -> None:
 
 def test_without_texts_nobody_votes() -> None:
     vote, closest = Neighbours.nobody(N_LABELS, N_WORDS).votes(sp.csr_matrix(np.ones((2, N_WORDS))), np.zeros((2, 3)))
-    assert not vote.any() and not closest.any()
+    assert not vote.any()
+    assert not closest.any()
 
 
 def test_saved_and_loaded_it_votes_the_same(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from elias.errors import InputError, ModelError
 from elias.evaluation import evaluate_model
 from elias.features import TfIdf
 from elias.fitting import fit_to
+from elias.model_folder import load_model
 from elias.persistence import read_tensors
-from elias.predictor import Model, load_model
+from elias.predictor import Model
 from elias.preparation import all_rows, reserve_rows
 from elias.sizes import size_of
 from processes import PLUS, content, here, sets, start, wait_until

@@ -20,8 +20,9 @@ from elias.errors import DataError, ModelError
 from elias.evaluation import evaluate_model
 from elias.features import normalise_rows
 from elias.fitting import fit_to
+from elias.model_folder import load_model
 from elias.persistence import link_tree, read_tensors
-from elias.predictor import Model, load_model
+from elias.predictor import Model
 from elias.preparation import Prepared
 from elias.ranker import with_embedding
 from elias.sparse_side import found_by_network

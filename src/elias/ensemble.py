@@ -24,9 +24,10 @@ from .dataset.labels import LabelSet
 from .errors import InputError, ModelError
 from .finder import Finder
 from .model import Network, ragged
+from .model_folder import load_model
 from .persistence import read_object, write_json, written_beside
 from .predictions import NOTHING, NUMBERS, Predictions
-from .predictor import Model, load_model
+from .predictor import Model
 from .rare import rarely
 from .together import find_together, share_words
 

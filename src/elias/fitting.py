@@ -22,9 +22,10 @@ from .ensemble import Ensemble, write_ensemble
 from .errors import InputError, RunError
 from .estimate import estimate_fit
 from .memory import available_bytes, refuse_if_too_large
+from .model_folder import load_model
 from .persistence import FolderLock, disk_errors, link_tree, remove, written_beside
 from .pipeline import Steps
-from .predictor import Model, load_model
+from .predictor import Model
 from .progress import SILENT, Progress
 from .runs import Run
 from .sizes import describe, size_of

@@ -57,10 +57,11 @@ class Neighbours:
 
         labels = np.ascontiguousarray(labels, dtype=np.int32)
         vote, closest = np.empty(labels.shape, dtype=np.float32), np.empty(labels.shape, dtype=np.float32)
+        given, table = csr_arrays(x), self.table
 
         def rows(start: int, stop: int) -> None:
             ballot = self.take()
-            vote_rows(start, stop, *csr_arrays(x), self.table, labels, ballot, vote, closest)
+            vote_rows(start, stop, *given, table, labels, ballot, vote, closest)
             self.give_back(ballot)
 
         kernels.run(rows, len(labels), self.threads)
@@ -85,7 +86,8 @@ class Neighbours:
     @classmethod
     def nobody(cls, n_labels: int, n_words: int) -> Neighbours:
         """No texts: all votes are 0."""
-        nothing = SparseRows.of(sp.csr_matrix((n_words, 0), dtype=np.float32))
+        empty = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(n_words, np.float32)
+        nothing = SparseRows(np.zeros(n_words + 1, np.int64), *empty, 0)
         return cls(nothing, np.zeros(1, np.int64), np.zeros(0, np.int32), n_labels=n_labels, most=0, budget=0)
 
     def save(self, folder: Path) -> None:
@@ -103,13 +105,13 @@ class Neighbours:
         except (KeyError, IndexError):
             raise ModelError(f"{path}: a part is missing; restore the file from a copy") from None
         whole = (
-            (indptr.dtype, labels.dtype) == (np.int64, np.int32)
+            [indptr.dtype, labels.dtype] == [np.int64, np.int32]
             and len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(labels) and bool(np.all(np.diff(indptr) >= 0))
             and (len(labels) == 0 or (int(labels.min()) >= 0 and int(labels.max()) < n_labels))
             and most > 0 and budget > 0
         )  # fmt: skip
         if not whole:
-            raise ModelError(f"{path}: labels of texts do not fit the other files of this model; restore it from a copy")
+            raise ModelError(f"{path}: labels of texts do not fit this model; restore the file from a copy")
         postings = SparseRows.from_arrays(arrays, "texts", path, n_words, len(indptr) - 1)
         return cls(postings, indptr, labels, n_labels=n_labels, most=most, budget=budget, threads=threads)
 

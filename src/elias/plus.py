@@ -37,6 +37,7 @@ from .sparse_rows import SparseRows
 
 NAME = "plus.json"
 FOLDS = 4
+SINGLE = [name for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")]
 SHOWN = 10  # best labels of a row that probabilities are fitted to
 
 
@@ -257,14 +258,14 @@ def _stacked(pieces: list[Evidence], width: int) -> Evidence:
         return np.concatenate(wide)
 
     fields = {name: join([getattr(piece, name) for piece in pieces], NOTHING if name in ("labels", "cluster") else 0)
-              for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")}  # fmt: skip
+              for name in SINGLE}  # fmt: skip
     v, t, c = (join([piece.words[part] for piece in pieces]) for part in range(3))
     vote, closest = (join([piece.votes[part] for piece in pieces]) for part in range(2))
     return Evidence(**fields, words=(v, t, c), votes=(vote, closest))
 
 
 def _rows(evidence: Evidence, chosen: np.ndarray) -> Evidence:
-    fields = {name: getattr(evidence, name)[chosen] for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")}
+    fields = {name: getattr(evidence, name)[chosen] for name in SINGLE}
     v, t, c = (values[chosen] for values in evidence.words)
     vote, closest = (values[chosen] for values in evidence.votes)
     return Evidence(**fields, words=(v, t, c), votes=(vote, closest))
