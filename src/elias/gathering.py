@@ -113,13 +113,16 @@ def gather_together(
     _, nearest, shared = to_be_found(n_rows, Sizes(asked.shape[1], sizes.by_words))
     shared.labels.fill(-1)
     outs = [to_be_found(n_rows, sizes)[2] for _ in found]
+    # Tables are made here, not in `rows`: threads that wait for a table that needs these threads would wait forever.
+    words, searches = tables.table, [search_arguments(finder) for finder in finders]
     x, left_out = csr_arrays(bow), excluded_arrays(excluded)
 
     def rows(start: int, stop: int) -> None:
         scratch = tables.take()
-        word_rows(start, stop, asked, *x, tables.table, *left_out, *scratch, nearest, shared)
-        for finder, (phi, logits), own, out in zip(finders, seen, found, outs, strict=True):
-            alpha, _, _, _, classifiers, by_label = search_arguments(finder)
+        word_rows(start, stop, asked, *x, words, *left_out, *scratch, nearest, shared)
+        for (alpha, _, _, _, classifiers, by_label), own, (phi, logits), out in zip(
+            searches, found, seen, outs, strict=True
+        ):
             rest = (own, nearest, shared, scratch.place_of, out)
             member_rows(start, stop, phi, logits, alpha, classifiers, by_label, *rest)
         tables.give_back(scratch)
