@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import kernels
+from .encoders import Inputs
 from .evidence import Evidence
 from .finder import Finder, Look
 from .kernels.find import Found
@@ -156,3 +157,9 @@ def to_be_found(n_rows: int, sizes: Sizes) -> tuple[Found, np.ndarray, Gathered]
 
     nearest = np.empty((n_rows, sizes.by_words), dtype=np.int32)
     return empty(Found, sizes.by_network), nearest, empty(Gathered, sum(sizes))
+
+
+def words_of(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:
+    """tf-idf of some inputs, or their sparse vectors."""
+    assert given.bow is not None
+    return given.bow if len(rows) == given.bow.shape[0] else sp.csr_matrix(given.bow[rows])
