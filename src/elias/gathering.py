@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import kernels
+from .encoders import Inputs
 from .evidence import Evidence
 from .finder import Finder, Look
 from .kernels.find import Found
@@ -120,13 +121,16 @@ def gather_together(
     _, nearest, shared = to_be_found(n_rows, Sizes(asked.shape[1], sizes.by_words))
     shared.labels.fill(-1)
     outs = [to_be_found(n_rows, sizes)[2] for _ in found]
+    # Tables are made here, not in `rows`: threads that wait for a table that needs these threads would wait forever.
+    words, searches = tables.table, [search_arguments(finder) for finder in finders]
     x, left_out = csr_arrays(bow), excluded_arrays(excluded)
 
     def rows(start: int, stop: int) -> None:
         scratch = tables.take()
-        word_rows(start, stop, asked, *x, tables.table, *left_out, *scratch, nearest, shared)
-        for finder, (phi, logits), own, out in zip(finders, seen, found, outs, strict=True):
-            alpha, _, _, _, classifiers, by_label = search_arguments(finder)
+        word_rows(start, stop, asked, *x, words, *left_out, *scratch, nearest, shared)
+        for (alpha, _, _, _, classifiers, by_label), own, (phi, logits), out in zip(
+            searches, found, seen, outs, strict=True
+        ):
             rest = (own, nearest, shared, scratch.place_of, out)
             member_rows(start, stop, phi, logits, alpha, classifiers, by_label, *rest)
         tables.give_back(scratch)
@@ -160,3 +164,9 @@ def to_be_found(n_rows: int, sizes: Sizes) -> tuple[Found, np.ndarray, Gathered]
 
     nearest = np.empty((n_rows, sizes.by_words), dtype=np.int32)
     return empty(Found, sizes.by_network), nearest, empty(Gathered, sum(sizes))
+
+
+def words_of(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:
+    """tf-idf of some inputs, or their sparse vectors."""
+    assert given.bow is not None
+    return given.bow if len(rows) == given.bow.shape[0] else sp.csr_matrix(given.bow[rows])

@@ -31,6 +31,11 @@ class Ragged:
     def empty(cls, n_rows: int) -> Ragged:
         return cls(np.zeros(n_rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
 
+    @classmethod
+    def of(cls, lists: list[np.ndarray]) -> Ragged:
+        indptr = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
+        return cls(indptr, np.concatenate([*lists, np.empty(0, dtype=np.int64)]).astype(np.int32))
+
     @property
     def rows(self) -> np.ndarray:
         """The batch row of every label."""

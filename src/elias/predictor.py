@@ -19,6 +19,7 @@ from .encoders import Inputs
 from .errors import InputError, ModelError, did_you_mean
 from .features import TfIdf
 from .finder import BATCH, Finder, Look
+from .gathering import words_of
 from .label_file import write_labels
 from .model import Network, ragged
 from .network_files import write_network
@@ -152,7 +153,7 @@ class Model:
                 found = self._find(given, prepared, rows, k, excluded, explain)
             else:
                 left = [np.setdiff1d(wanted[row], np.union1d(blocked, self._own(ids, row))) for row in rows.tolist()]
-                found = self._score(given, prepared, rows, k, _ragged(left), excluded, explain)
+                found = self._score(given, prepared, rows, k, Ragged.of(left), excluded, explain)
             pieces.append(found)
         answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
         answer = replace(answer, ids=ids, label_ids=self.labels.ids)
@@ -218,7 +219,7 @@ class Model:
         """Labels that each row must not be given; None for the usual case that there are none."""
         if len(blocked) == 0 and (ids is None or not self.exclude_own_id):
             return None
-        return _ragged([np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()])
+        return Ragged.of([np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()])
 
     def _wanted(
         self, candidates: Sequence[Sequence[str]] | None, allow: Sequence[str] | None, n: int
@@ -297,14 +298,3 @@ def _texts(inputs: Any) -> Sequence[str]:
             raise InputError(f"input {number} is {type(text).__name__}, not a text: {text!r}"[:200])
     checked: Sequence[str] = inputs
     return checked
-
-
-def words_of(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:
-    """tf-idf of some inputs, or their sparse vectors."""
-    assert given.bow is not None
-    return given.bow if len(rows) == given.bow.shape[0] else sp.csr_matrix(given.bow[rows])
-
-
-def _ragged(lists: list[np.ndarray]) -> Ragged:
-    indptr = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
-    return Ragged(indptr, np.concatenate([*lists, np.empty(0, dtype=np.int64)]).astype(np.int32))

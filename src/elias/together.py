@@ -14,10 +14,10 @@ import numpy as np
 
 from .encoders import Inputs
 from .finder import BATCH
-from .gathering import gather_together
+from .gathering import gather_together, words_of
 from .paths import Ragged
 from .predictions import Predictions, stack
-from .predictor import Model, words_of
+from .predictor import Model
 
 
 def share_words(members: Sequence[Model]) -> bool:
