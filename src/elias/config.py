@@ -128,7 +128,7 @@ class StageSettings:
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
     optimiser: str = setting(
-        "rowwise", "of the large tables: one step size a row, adamw, or sgd with momentum",
+        "rowwise", "of the large tables: one step size a row, adamw, or (label classifiers only) sgd with momentum",
         choices=("rowwise", "adamw", "sgd"),
     )  # fmt: skip
     momentum: float = setting(0.9, "of sgd", low=0.0, high=0.999)
@@ -211,6 +211,7 @@ class Settings:
         problems = [problem for part in fields(self) for problem in _problems(part.name, getattr(self, part.name))]
         if self.stage1.classifiers == "carried":
             problems.append("stage1.classifiers=carried: there is nothing to carry over; say centroids or random")
+        problems += _too_much_decay("stage1", self.stage1) + _too_much_decay("stage2", self.stage2)
         if self.model.kind == ONE_VERSUS_ALL:
             problems += _without_index(self)
         if problems:
@@ -239,6 +240,17 @@ class Settings:
     def from_dict(cls, content: Mapping[str, Mapping[str, Any]]) -> Settings:
         """The inverse of `as_dict`; unknown keys are errors."""
         return cls().updated({f"{s}.{k}": value for s, section in content.items() for k, value in section.items()})
+
+
+def _too_much_decay(name: str, stage: StageSettings) -> list[str]:
+    """A step multiplies weights by 1 - rate * decay, of which nothing may be left only by mistake."""
+    rates = {key: value for key, value in vars(stage).items() if key.startswith("rate_")}
+    return [
+        f"{name}.{key}={rate:g} with {name}.decay={stage.decay:g}: a step would take {100 * rate * stage.decay:.0f} % "
+        f"of every weight; lower {name}.decay"
+        for key, rate in rates.items()
+        if isinstance(rate, int | float) and isinstance(stage.decay, int | float) and rate * stage.decay >= 1
+    ]
 
 
 def _without_index(settings: Settings) -> list[str]:
