@@ -244,12 +244,13 @@ class Settings:
 
 def _too_much_decay(name: str, stage: StageSettings) -> list[str]:
     """A step multiplies weights by 1 - rate * decay, of which nothing may be left only by mistake."""
-    rates = {key: value for key, value in vars(stage).items() if key.startswith("rate_")}
+    numbers = {key: value for key, value in vars(stage).items() if isinstance(value, int | float)}
+    decay = numbers.get("decay", 0.0)  # what is no number is named elsewhere
     return [
-        f"{name}.{key}={rate:g} with {name}.decay={stage.decay:g}: a step would take {100 * rate * stage.decay:.0f} % "
+        f"{name}.{key}={rate:g} with {name}.decay={decay:g}: a step would take {100 * rate * decay:.0f} % "
         f"of every weight; lower {name}.decay"
-        for key, rate in rates.items()
-        if isinstance(rate, int | float) and isinstance(stage.decay, int | float) and rate * stage.decay >= 1
+        for key, rate in numbers.items()
+        if key.startswith("rate_") and rate * decay >= 1
     ]
 
 
