@@ -99,3 +99,11 @@ def test_every_setting_says_what_it_is() -> None:
     for section in dataclasses.fields(Settings):
         for item in dataclasses.fields(getattr(Settings(), section.name)):
             assert item.metadata["what"], item.name
+
+
+def test_a_decay_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(
+        SettingsError, match=r"stage1\.rate_classifiers=100 with stage1\.decay=0\.01: a step would take 100 %"
+    ):
+        Settings().updated({"stage1.optimiser": "sgd", "stage1.rate_classifiers": 100})
+    Settings().updated({"stage1.optimiser": "sgd", "stage1.rate_classifiers": 100, "stage1.decay": 1e-5})

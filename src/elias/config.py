@@ -132,7 +132,7 @@ class StageSettings:
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
     optimiser: str = setting(
-        "rowwise", "of the large tables: one step size a row, adamw, or sgd with momentum",
+        "rowwise", "of the large tables: one step size a row, adamw, or (label classifiers only) sgd with momentum",
         choices=("rowwise", "adamw", "sgd"),
     )  # fmt: skip
     momentum: float = setting(0.9, "of sgd", low=0.0, high=0.999)
@@ -233,6 +233,7 @@ class Settings:
             problems.append("stage1.classifiers=carried: there is nothing to carry over; say centroids or random")
         if self.encoder.kind == "hybrid" and not self.encoder.frozen:
             problems.append("encoder.frozen=false: encoder.kind=hybrid keeps its transformer as it is; leave it out")
+        problems += _too_much_decay("stage1", self.stage1) + _too_much_decay("stage2", self.stage2)
         if self.model.kind == ONE_VERSUS_ALL:
             problems += _without_index(self)
         if problems:
@@ -261,6 +262,18 @@ class Settings:
     def from_dict(cls, content: Mapping[str, Mapping[str, Any]]) -> Settings:
         """The inverse of `as_dict`; unknown keys are errors."""
         return cls().updated({f"{s}.{k}": value for s, section in content.items() for k, value in section.items()})
+
+
+def _too_much_decay(name: str, stage: StageSettings) -> list[str]:
+    """A step multiplies weights by 1 - rate * decay, of which nothing may be left only by mistake."""
+    numbers = {key: value for key, value in vars(stage).items() if isinstance(value, int | float)}
+    decay = numbers.get("decay", 0.0)  # what is no number is named elsewhere
+    return [
+        f"{name}.{key}={rate:g} with {name}.decay={decay:g}: a step would take {100 * rate * decay:.0f} % "
+        f"of every weight; lower {name}.decay"
+        for key, rate in numbers.items()
+        if key.startswith("rate_") and rate * decay >= 1
+    ]
 
 
 def _without_index(settings: Settings) -> list[str]:

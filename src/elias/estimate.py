@@ -117,7 +117,7 @@ def _bytes_a_value(settings: Settings, *, label: bool) -> int:
     """Of a large table in training: the value, the gradient of a step, the running mean, moments of the optimiser."""
     size = HALF if label and settings.model.precision == "bfloat16" else FLOAT
     stages = (settings.stage1, settings.stage2)
-    moments = {"rowwise": 0, "sgd": size, "adamw": 2 * FLOAT}
+    moments = {"rowwise": 0, "sgd": size if label else 0, "adamw": 2 * FLOAT}
     mean = size if any(stage.average_from < 1 for stage in stages) else 0
     return size + FLOAT + mean + max(moments[stage.optimiser] for stage in stages)
 

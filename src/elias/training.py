@@ -96,6 +96,8 @@ class Optimiser:
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
             kind = settings.optimiser if table.width > 1 else "adamw"
+            if kind == "sgd" and name != "classifier_weights":  # rate_encoder is AdamW's too, far too small for sgd
+                kind = "rowwise"
             table.optimiser = TableOptimiser(
                 kind=kind, decay=decay, epsilon=settings.epsilon, momentum=settings.momentum
             )
