@@ -45,8 +45,10 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     batch = max(16, min(256, size.rows // 50))
     calibration = settings.split.calibration_rows
     if calibration is None:
-        calibration = size.own_validation // 2 if size.own_validation else size.rows // 16
-        calibration = min(MOST_VALIDATION, calibration)
+        enough = max(
+            size.rows // 16, min(1500, size.rows // 8)
+        )  # the final score needs some, however few rows there are
+        calibration = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
         calibration = calibration if settings.ranker.enabled and size.has_words and calibration >= FEWEST else 0
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from . import kernels
 from .config import FusionSettings
+from .devices import torch_threads
 from .errors import ModelError
 from .evidence import Evidence
 from .finder import BATCH, Finder, Look, Parts
@@ -36,7 +37,7 @@ from .ranker import load_ranker, quality, save_ranker, with_embedding
 from .sparse_rows import SparseRows
 
 NAME = "plus.json"
-FOLDS = 4
+FOLDS = 2
 SINGLE = [name for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")]
 SHOWN = 10  # best labels of a row that probabilities are fitted to
 
@@ -225,11 +226,13 @@ def fit_plus(
     fold = np.arange(len(right)) % FOLDS
     for number in range(FOLDS):
         kept = fold != number
-        learned = fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
-        crossed[~kept] = learned.score(_rows(evidence, ~kept))
+        with torch_threads(plus.threads):
+            learned = fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
+        crossed[~kept] = learned.score(_rows(evidence, ~kept), threads=plus.threads)
     best = np.argsort(np.argsort(np.where(there, -crossed, np.inf), axis=1), axis=1) < SHOWN
     probability = fit_probability(crossed, right, there & best)
-    fusion = replace(fit_fusion(evidence, right, settings, loss, seed), probability=probability)
+    with torch_threads(plus.threads):
+        fusion = replace(fit_fusion(evidence, right, settings, loss, seed), probability=probability)
     say(f"  final score: {len(right):,} rows, calibration error {probability.error:.4f}")
     return replace(plus, fusion=fusion)
 
