@@ -74,7 +74,7 @@ def test_a_model_outlives_its_run_folder(tiny_dataset: Path, tiny_model: Model, 
 
 def test_config_says_where_it_comes_from(tiny_model_folder: Path, tiny_model: Model) -> None:
     config = json.loads((tiny_model_folder / "config.json").read_text())
-    assert config["format_version"] == 3
+    assert config["format_version"] == 4
     assert config["versions"]["elias"] == elias.__version__
     assert config["settings"]["stage2"]["epochs"] == 2
     assert config["validation"]["stage"] == "50-stage2"
