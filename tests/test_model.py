@@ -136,7 +136,7 @@ def test_a_file_of_another_model(copy: Path, other: Path, name: str) -> None:
 
 def test_a_newer_format(copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
-    for version in (4, 0, None, "1", True):
+    for version in (5, 0, None, "1", True):
         config["format_version"] = version
         config["versions"]["elias"] = "9.9"
         (copy / "config.json").write_text(json.dumps(config))

@@ -226,8 +226,10 @@ def test_one_label_only(kind: str) -> None:
 
 def test_defaults_reserve_calibration_rows() -> None:
     size = DataSize(rows=20_000, labels=1000, pairs=60_000)
-    assert resolve(Settings(), size).split.calibration_rows == 800
-    assert resolve(Settings(), replace(size, rows=25 * FEWEST - 1)).split.calibration_rows == 0
+    assert resolve(Settings(), size).split.calibration_rows == 1500
+    assert resolve(Settings(), replace(size, rows=4000)).split.calibration_rows == 500
+    assert resolve(Settings(), replace(size, rows=48_000)).split.calibration_rows == 3000
+    assert resolve(Settings(), replace(size, rows=8 * FEWEST - 1)).split.calibration_rows == 0
     assert resolve(Settings(), replace(size, has_words=False)).split.calibration_rows == 0
     assert resolve(Settings().updated({"ranker.enabled": False}), size).split.calibration_rows == 0
     own = resolve(Settings(), replace(size, own_validation=900)).split
@@ -296,5 +298,5 @@ def test_killed_in_the_sparse_steps_it_is_the_same_model(plus_folder: Path, tiny
 
 
 def test_switched_off_no_file_of_it_is_there(plus_folder: Path, tiny_model_folder: Path) -> None:
-    files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors"}
+    files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors", "neighbours.safetensors"}
     assert set(content(plus_folder)) - set(content(tiny_model_folder)) == files

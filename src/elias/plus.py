@@ -37,7 +37,8 @@ from .ranker import load_ranker, quality, save_ranker, with_embedding
 from .sparse_rows import SparseRows
 
 NAME = "plus.json"
-FOLDS = 2
+FOLDS = 4  # of few rows; of MANY, 2 do
+MANY = 2000
 SINGLE = [name for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")]
 SHOWN = 10  # best labels of a row that probabilities are fitted to
 
@@ -223,8 +224,9 @@ def fit_plus(
     loss = plus.fusion.loss
     there = evidence.labels >= 0
     crossed = np.zeros(evidence.labels.shape, dtype=np.float32)
-    fold = np.arange(len(right)) % FOLDS
-    for number in range(FOLDS):
+    folds = 2 if len(right) >= MANY else FOLDS
+    fold = np.arange(len(right)) % folds
+    for number in range(folds):
         kept = fold != number
         with torch_threads(plus.threads):
             learned = fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
