@@ -59,7 +59,7 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     def gather(i: int) -> None:
         gather_rows(  # type: ignore[call-arg]
             0, 1, *looks[i], *quick._search, *features[i], quick._words, nothing.indptr, nothing.labels, search,
-            scratch.sums, scratch.x, *outs[i],
+            *scratch[1:], *outs[i],
         )  # fmt: skip
 
     def embed(i: int) -> None:

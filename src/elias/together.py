@@ -31,6 +31,8 @@ def share_words(members: Sequence[Model]) -> bool:
             return False
         if plus.lexical is not first.plus.lexical or plus.ranker is not first.plus.ranker:
             return False
+        if plus.neighbours is not first.plus.neighbours:
+            return False
         if plus.embedding or plus.sizes(1) != first.plus.sizes(1):
             return False
     return True
