@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from elias.evidence import Evidence
 from elias.finder import Finder, Look
 from elias.fusion import Fusion
+from elias.gathering import gather_together
 from elias.lexical import Lexical
 from elias.neighbours import Neighbours, build_neighbours
 from elias.paths import Ragged
@@ -83,6 +84,8 @@ def test_at_once_is_step_by_step(seed: int, by_network: int, by_words: int, k: i
         sizes = plus.sizes(k)
         quick = plus.gather(finder, look, bow, left_out, k)
         assert_same(quick, plus.gather_stepwise(finder, look, bow, left_out, sizes))
+        for one in gather_together([finder, finder], [look, look], plus.tables, bow, left_out, sizes, threads=2):
+            assert_same(one, quick)
         if left_out is all_labels:
             assert (quick.labels == -1).all()
 

@@ -96,7 +96,7 @@ def edges_by_score(index: LabelIndex, *, threads: int = 1) -> Edges:
 def classifiers_with_codes(weights: RowTable | StoredRows, biases: RowTable, *, threads: int = 1) -> Classifiers:
     """The rows and their int8 codes; rows that are int8 already are their own."""
     n_labels, scales = len(weights), np.empty(len(weights), dtype=np.float32)
-    biases_L, errors = biases.values.numpy().reshape(-1), np.empty(n_labels, dtype=np.float32)
+    biases_L, errors = biases.array().reshape(-1), np.empty(n_labels, dtype=np.float32)
     if isinstance(weights, StoredRows) and weights.scales is not None:
         kernels.run(code_errors, n_labels, threads, weights.rows, weights.scales, errors)
         facts = facts_of(weights.scales, biases_L, errors)

@@ -58,7 +58,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     if one_versus_all:
         epochs1 += epochs2
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
-    if kind == "bag" and settings.model.label_dim >= settings.encoder.dim:
+    own_dim = kind in ("bag", "hybrid") or (kind == "vectors" and size.has_words)
+    if own_dim and settings.model.label_dim >= settings.encoder.dim:
         raise SettingsError(
             f"model.label_dim={settings.model.label_dim}: phi has encoder.dim={settings.encoder.dim} dimensions; "
             "say less, or 0 for no projection"

@@ -6,7 +6,8 @@
         ensemble.json       format_version, names of the members
         member-0/ ...       models, each whole; files that are the same in all members are stored once (hard links)
 
-Members differ in clustering, order and noise (`run.member`); the tf-idf, the words and the ranker are the same.
+Members differ in clustering, order and noise (`run.member`); the tf-idf, the words, the neighbours and a
+ranker that needs no network are the same.
 """
 
 from __future__ import annotations
@@ -78,6 +79,9 @@ class Ensemble:
     @property
     def finder(self) -> Finder:
         return self.members[0].finder
+
+    def prepare(self, inputs: Any) -> tuple[Any, int]:
+        return self.members[0].prepare(inputs)
 
     @property
     def stage1_clusters(self) -> np.ndarray:

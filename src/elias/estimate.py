@@ -81,8 +81,11 @@ def estimate(
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
         passes, columns = 2 if settings.ranker.refit else 1, words_per_text
         if settings.ranker.embedding:
-            memory["phi in the ranker"] = 8 * dim * (2 * n_labels + size.rows + label_texts)
-            columns += dim
+            seen = settings.model.label_dim or dim
+            memory["phi in the ranker"] = 8 * seen * (2 * n_labels + size.rows + label_texts)
+            columns += seen
+        if settings.lexical.neighbours:
+            memory["neighbours"] = int(2 * 8 * size.rows * min(words_per_text, settings.lexical.words_per_text))
         seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
     out_of_fold = settings.ranker.enabled and settings.ranker.negatives_from == OUT_OF_FOLD
     networks = 1 + (settings.ranker.folds if out_of_fold else 0)
@@ -99,8 +102,9 @@ def _classifier_bytes(settings: Settings, n_labels: int) -> int:
 
 def _smaller(settings: Settings, n_labels: int) -> dict[str, int]:
     """Settings that make the label classifiers smaller, one by one, and their bytes then."""
+    own_dim = settings.encoder.kind in ("auto", "bag", "hybrid")  # elsewhere phi has the size of what comes in
     changes: list[dict[str, Any]] = [
-        {"model.label_dim": settings.encoder.dim // 4} if settings.model.label_dim == 0 else {},
+        {"model.label_dim": settings.encoder.dim // 4} if settings.model.label_dim == 0 and own_dim else {},
         {"model.precision": "bfloat16"},
         {"stage1.optimiser": "rowwise", "stage2.optimiser": "rowwise"},
         {"stage1.average_from": 1.0, "stage2.average_from": 1.0},

@@ -52,7 +52,10 @@ def fit(
             # The maps of the model outlive the folder.
             return fit(data, settings=settings, run_dir=folder, members=members, progress=progress)
     with _fitted(data, settings or Settings(), Path(run_dir), members, progress, force) as (finished, used):
-        models = [load_model(path, device=used.run.device, threads=used.run.threads) for path in finished]
+        models: list[Model] = []
+        for path in finished:
+            like = (finished[0], models[0]) if models else None
+            models.append(load_model(path, device=used.run.device, threads=used.run.threads, like=like))
     return models[0] if members == 1 else Ensemble(models)
 
 

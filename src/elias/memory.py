@@ -40,9 +40,9 @@ def refuse_if_too_large(needed: Estimate, available: int | None) -> None:
     size = needed.memory_bytes[largest]
     gib = 2.0**30
     ways = [f"--set {setting} makes that {bytes_then / gib:.1f}" for setting, bytes_then in needed.smaller.items()]
-    better = "; ".join(ways) + "; or" if ways and largest == "label classifiers" else ""
+    better = " " + "; ".join(ways) + "; or" if ways and largest == "label classifiers" else ""
     raise SettingsError(
         f"this fit needs about {needed.total_bytes / gib:.1f} GiB of memory and {available / gib:.1f} GiB are free; "
-        f"most of it, {size / gib:.1f} GiB, are {largest}: {better} lower {_REMEDIES[largest]}, "
+        f"most of it, {size / gib:.1f} GiB, are {largest}:{better} lower {_REMEDIES[largest]}, "
         "or say --set run.check_memory=false"
     )

@@ -91,7 +91,8 @@ def _load_plus(
     if not (folder / PLUS).exists():
         return None
     n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
-    names = [name for name in (LEXICAL, RANKER, NEIGHBOURS) if (folder / name).exists()]
+    folders = [folder] if like is None else [folder, like[0]]
+    names = [name for name in (LEXICAL, RANKER, NEIGHBOURS) if any((path / name).exists() for path in folders)]
     other = None if like is None or not same_files(folder, like[0], *names) else like[1].plus
     return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.label_dim, like=other)
 

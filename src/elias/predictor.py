@@ -35,7 +35,7 @@ from .version import __version__
 
 FORMAT_VERSION = 4
 MOST_CANDIDATES = 1 << 22  # scored at a time
-PARTS = 16  # numbers that ELIAS++ holds of each
+PARTS = 32  # numbers that ELIAS++ holds of each
 
 
 @dataclass(kw_only=True, repr=False)

@@ -220,7 +220,7 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
     if wanted.kind == "bag" and train.texts is None and bow is None:
         raise SettingsError("encoder.kind=bag needs texts or sparse vectors; this dataset has dense vectors")
     if wanted.kind == "vectors" and train.texts is not None:
-        raise SettingsError("encoder.kind=vectors needs vectors; this dataset has texts (use bag or transformer)")
+        raise SettingsError("encoder.kind=vectors needs vectors; this dataset has texts (bag, hybrid, transformer)")
     if bow is None:
         assert isinstance(train.vectors, np.ndarray)
         return DenseEncoder(train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout)

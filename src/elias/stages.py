@@ -63,6 +63,8 @@ def new_network(
     threads = known(settings.run.threads)
     rng = generator(noise_seed(settings), name, "classifiers")
     projection = _projection(encoder, train, settings, stage, rng) if previous is None else previous.projection
+    if projection is not None:
+        projection = projection.to(device)
     sums_LD = label_sums(encoder, train.prepared, train.labels, projection=projection)
     radius = settings.encoder.radius
     if previous is not None:

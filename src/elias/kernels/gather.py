@@ -89,7 +89,7 @@ def word_rows(  # type: ignore[no-untyped-def]
     ballot, nearest, out,
 ):  # fmt: skip
     """The best labels by words into `nearest`; those and the labels asked about, each once, into `out` with v.x, t.x,
-    c.x and margin. `x` is zero, as long as there are words; `sums` as in `postings`, `ballot` as in
+    c.x, margin and votes. `x` is zero, as long as there are words; `sums` as in `postings`, `ballot` as in
     `neighbours`; `place_of` [L] has any content.
     """
     scores = np.empty(nearest.shape[1], dtype=np.float32)
@@ -266,6 +266,7 @@ def text_parts(row, x_indptr, x_words, x_values, words, x, out):  # type: ignore
         text = product(texts, label, x)
         of_rows, of_text = shares[2 * label], shares[2 * label + 1]
         out.text[row, column] = text
+        out.rows[row, column] = np.float32(0.0)
         if of_rows > 0.0:
             out.rows[row, column] = (out.both[row, column] - of_text * text) / max(of_rows, np.float32(1e-12))
     for j in range(x_indptr[row], x_indptr[row + 1]):

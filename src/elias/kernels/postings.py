@@ -34,7 +34,7 @@ class Postings(NamedTuple):
     labels: np.ndarray  # int32
     weights: np.ndarray  # float32
     column_of: np.ndarray  # int32 [W], -1 where the word has none
-    codes: np.ndarray  # int16 [columns, L]
+    codes: np.ndarray  # [columns, L]: int16, or float32 where nothing may be rounded
     steps: np.ndarray  # float32 [columns]
 
 
