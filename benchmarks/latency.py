@@ -20,6 +20,7 @@ import numpy as np
 from timing import machine, report
 
 import elias
+from elias.gathering import search_arguments
 from elias.kernels.embed import embed_rows
 from elias.kernels.gather import gather_rows
 from elias.paths import Ragged
@@ -54,11 +55,11 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     nothing, sizes = Ragged.empty(1), quick.plus.sizes(5)
     room = quick.finder.cpu_search.room_for(nothing, quick.finder.network.settings.beam_size)
     scratch, search = quick.plus.tables.take(), quick.finder.cpu_search.take_scratch(room)
-    outs = [to_be_found_for(sizes) for _ in texts]
+    outs, searched = [to_be_found_for(sizes) for _ in texts], search_arguments(quick.finder, sizes)
 
     def gather(i: int) -> None:
         gather_rows(  # type: ignore[call-arg]
-            0, 1, *looks[i], *quick._search, *features[i], quick._words, nothing.indptr, nothing.labels, search,
+            0, 1, *looks[i], *searched, *features[i], quick._words, nothing.indptr, nothing.labels, search,
             *scratch[1:], *outs[i],
         )  # fmt: skip
 

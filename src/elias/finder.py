@@ -93,14 +93,17 @@ class Finder:
         return self.find_from(self.look(prepared, rows), k, excluded=excluded, explain=explain)
 
     @torch.no_grad()
-    def find_from(self, look: Look, k: int, *, excluded: Ragged | None = None, explain: bool = False) -> Predictions:
-        """The k best labels of rows that have been looked at."""
+    def find_from(
+        self, look: Look, k: int, *, excluded: Ragged | None = None, explain: bool = False, size: int | None = None
+    ) -> Predictions:
+        """The k best labels of rows that have been looked at. `size`: K, where it is not the network's own."""
         network, settings = self.network, self.network.settings
         if network.device.type != "cpu":
-            return self._find_torch(look, k, excluded, explain)
+            return self._find_torch(look, k, excluded, explain, size)
         found = self.cpu_search.find(
             look.phi_BD.contiguous().numpy(), look.logits_BC.numpy(), k,
-            alpha=settings.alpha, beam_size=settings.beam_size, size=settings.shortlist_size, excluded=excluded,
+            alpha=settings.alpha, beam_size=settings.beam_size, size=size or settings.shortlist_size,
+            excluded=excluded,
         )  # fmt: skip
         parts = None
         if explain:
@@ -125,12 +128,14 @@ class Finder:
         """`find` in torch, on any device."""
         return self._find_torch(self._look_torch(self._phi(prepared, rows)), k, excluded, explain)
 
-    def _find_torch(self, look: Look, k: int, excluded: Ragged | None, explain: bool) -> Predictions:
+    def _find_torch(
+        self, look: Look, k: int, excluded: Ragged | None, explain: bool, size: int | None = None
+    ) -> Predictions:
         network, phi_BD, n_rows = self.network, look.phi_BD, len(look.phi_BD)
         beam_BT, s_BT = self._beam(look)
         found = search.shortlist_torch(
             beam_BT, s_BT, self.index.indptr, self.labels_F, self.edge_scores,
-            network.settings.shortlist_size, self.index.n_labels, Ragged.empty(n_rows),
+            size or network.settings.shortlist_size, self.index.n_labels, Ragged.empty(n_rows),
             excluded or Ragged.empty(n_rows),
         )  # fmt: skip
         labels_BS, slots_BS = found.labels_BS, found.slots_BS.clamp(min=0)

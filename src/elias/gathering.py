@@ -27,12 +27,19 @@ from .neighbours import Neighbours
 from .paths import Ragged
 from .sparse_rows import SparseRows, csr_arrays, no_sums
 
+WIDER = 4
+
 
 class Sizes(NamedTuple):
     """Candidates of a text."""
 
     by_network: int
     by_words: int
+
+    def shortlist(self, finder: Finder) -> int:
+        """K of the search: more than WIDER times as many as are kept change nothing that counts (docs/log.md)."""
+        size: int = finder.network.settings.shortlist_size
+        return size if size >= finder.index.n_labels else min(size, WIDER * self.by_network)
 
 
 class Scratch(NamedTuple):
@@ -87,7 +94,7 @@ def gather_at_once(
     phi, logits = arrays_of(look)
     excluded = excluded or Ragged.empty(len(phi))
     found, nearest, out = to_be_found(len(phi), sizes)
-    fixed = (phi, logits, *search_arguments(finder), *csr_arrays(bow), tables.table, *excluded_arrays(excluded))
+    fixed = (phi, logits, *search_arguments(finder, sizes), *csr_arrays(bow), tables.table, *excluded_arrays(excluded))
     room = finder.cpu_search.room_for(excluded, finder.network.settings.beam_size)
 
     def rows(start: int, stop: int) -> None:
@@ -114,7 +121,7 @@ def gather_together(
         found.append(
             finder.cpu_search.find(
                 phi, logits, sizes.by_network, alpha=settings.alpha, beam_size=settings.beam_size,
-                size=settings.shortlist_size, excluded=excluded,
+                size=sizes.shortlist(finder), excluded=excluded,
             )
         )  # fmt: skip
     asked = np.concatenate([one.labels for one in found], axis=1)
@@ -122,7 +129,7 @@ def gather_together(
     shared.labels.fill(-1)
     outs = [to_be_found(n_rows, sizes)[2] for _ in found]
     # Tables are made here, not in `rows`: threads that wait for a table that needs these threads would wait forever.
-    words, searches = tables.table, [search_arguments(finder) for finder in finders]
+    words, searches = tables.table, [search_arguments(finder, sizes) for finder in finders]
     x, left_out = csr_arrays(bow), excluded_arrays(excluded)
 
     def rows(start: int, stop: int) -> None:
@@ -139,11 +146,11 @@ def gather_together(
     return [tables.evidence(out) for out in outs]
 
 
-def search_arguments(finder: Finder) -> tuple[Any, ...]:
+def search_arguments(finder: Finder, sizes: Sizes) -> tuple[Any, ...]:
     """What the search of a network needs beside phi and logits."""
     settings, search = finder.network.settings, finder.cpu_search
-    sizes = float(settings.alpha), settings.beam_size, settings.shortlist_size
-    return (*sizes, search.edges, search.classifiers, finder.by_label)
+    numbers = float(settings.alpha), settings.beam_size, sizes.shortlist(finder)
+    return (*numbers, search.edges, search.classifiers, finder.by_label)
 
 
 def arrays_of(look: Look) -> tuple[np.ndarray, np.ndarray]:

@@ -94,7 +94,7 @@ class Plus:
         self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
     ) -> Evidence:
         """`gather` as it is defined, on any device."""
-        found = finder.find_from(look, sizes.by_network, excluded=excluded)
+        found = finder.find_from(look, sizes.by_network, excluded=excluded, size=sizes.shortlist(finder))
         nearest, both = self.lexical.search(bow, sizes.by_words, found.labels, excluded)
         labels, shared = united(found.labels, nearest.labels, both, nearest.scores)
         return self._evidence(labels, finder.parts_of(look, labels), bow, look, shared)

@@ -40,7 +40,7 @@ class Quick:
             network.encoder.words.values.numpy(), *_linear(head.residual), *_linear(network.clusters),
             np.float32(head.radius),
         )  # fmt: skip
-        self._search, self._words = search_arguments(finder), plus.tables.table
+        self._words = plus.tables.table
         self._weights, self._log_counts = learned.weights, np.log1p(plus.counts).astype(np.float32)
         self._shape = network.encoder.dim, network.index.n_clusters
 
@@ -59,11 +59,12 @@ class Quick:
         n, x = len(texts), self._features(texts)
         excluded = excluded or Ragged.empty(n)
         phi_BD, logits_BC = self._embed(*x)
-        found, nearest, out = to_be_found(n, self.plus.sizes(k))
+        sizes = self.plus.sizes(k)
+        found, nearest, out = to_be_found(n, sizes)
         room = self.finder.cpu_search.room_for(excluded, self.finder.network.settings.beam_size)
         scratch, search = self.plus.tables.take(), self.finder.cpu_search.take_scratch(room)
         gather_rows(  # type: ignore[call-arg]
-            0, n, phi_BD, logits_BC, *self._search, *x, self._words, excluded.indptr, excluded.labels, search,
+            0, n, phi_BD, logits_BC, *search_arguments(self.finder, sizes), *x, self._words, excluded.indptr, excluded.labels, search,
             *scratch[1:], found, nearest, out,
         )  # fmt: skip
         self.finder.cpu_search.give_back(search)
