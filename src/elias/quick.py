@@ -64,8 +64,8 @@ class Quick:
         room = self.finder.cpu_search.room_for(excluded, self.finder.network.settings.beam_size)
         scratch, search = self.plus.tables.take(), self.finder.cpu_search.take_scratch(room)
         gather_rows(  # type: ignore[call-arg]
-            0, n, phi_BD, logits_BC, *search_arguments(self.finder, sizes), *x, self._words, excluded.indptr, excluded.labels, search,
-            *scratch[1:], found, nearest, out,
+            0, n, phi_BD, logits_BC, *search_arguments(self.finder, sizes), *x, self._words, excluded.indptr,
+            excluded.labels, search, *scratch[1:], found, nearest, out,
         )  # fmt: skip
         self.finder.cpu_search.give_back(search)
         self.plus.tables.give_back(scratch)
