@@ -56,7 +56,8 @@ def trained(folder: Path) -> dict[str, float]:
     """What is known about the training: seconds of the run's steps, and the size on disk."""
     found = folder.with_name(folder.name + ".run").rglob("done.json")
     steps = {path.stat().st_ino: path for path in found}.values()  # members of an ensemble share some of theirs
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    files = {path.stat().st_ino: path for path in folder.rglob("*") if path.is_file()}  # members share files
+    size = sum(path.stat().st_size for path in files.values())
     seconds = {"train_seconds": sum(json.loads(path.read_text())["seconds"] for path in steps)} if steps else {}
     return {"model_bytes": size, **seconds}
 
