@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,10 @@ settings.register_profile("elias", deadline=None, derandomize=True)  # the same 
 settings.load_profile("elias")
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+
+# A shell starts background jobs with Ctrl-C ignored, and so would be the tests of Ctrl-C and the processes they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _make_words(rng: random.Random, count: int) -> list[str]:
