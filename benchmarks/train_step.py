@@ -28,7 +28,7 @@ from elias.encoders.protocol import Learning
 from elias.model import Batch, Network, SearchSettings
 from elias.noise import Noise
 from elias.search import Ragged
-from elias.table_steps import adamw_torch, rowwise_torch, sgd_torch
+from elias.table_steps import step_torch
 from elias.tables import RowTable, Tape
 from elias.training import Optimiser
 
@@ -108,12 +108,7 @@ def plain_torch() -> Iterator[None]:
 
     def apply(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
         table.begin_step(rate)
-        step = (table.values, table.state, table.decay_sum, rows, gradients, rate, table.optimiser)
-        with torch.no_grad():
-            if table.optimiser.kind == "sgd":
-                sgd_torch(*step, clock=table.clock, pull=table.pull, noise=table.noise)
-            else:
-                (adamw_torch if table.optimiser.kind == "adamw" else rowwise_torch)(*step, noise=table.noise)
+        step_torch(table.step_of(rows, gradients, rate))
 
     with (
         patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),

@@ -16,7 +16,7 @@ from hypothesis import settings
 from processes import PLUS, SMALL
 
 if TYPE_CHECKING:
-    from elias import Ensemble, Model
+    from elias import Dataset, Ensemble, Model
     from serving import Running
 
 # Before numpy, torch or numba are imported: they read these once.
@@ -139,3 +139,19 @@ def service(tiny_model: Model, tiny_model_folder: Path) -> Iterator[Running]:
     folders = {"tiny": tiny_model_folder, "again": tiny_model_folder}
     with running(folders, lambda folder: tiny_model) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def data(tiny_dataset: Path) -> Dataset:
+    """The small dataset, read."""
+    import elias
+
+    return elias.load_dataset(tiny_dataset)
+
+
+@pytest.fixture(scope="session")
+def texts(data: Dataset) -> list[str]:
+    """Its test texts."""
+    assert data.test is not None
+    assert data.test.texts is not None
+    return list(data.test.texts)

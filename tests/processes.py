@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elias import Dataset, Model
 
 SMALL: dict[str, Any] = {
     "ranker.enabled": False,  # the network alone; ELIAS++ has tests of its own
@@ -27,6 +30,7 @@ PLUS: dict[str, Any] = {  # ELIAS++ with a final score and probabilities
     "fusion.epochs": 5,
     "fusion.hidden": 4,
 }
+NEITHER: dict[str, Any] = {"clustering.clusters": 2, "stage1.epochs": 1, "stage2.epochs": 0}  # hardly a network
 PATIENCE = 90  # seconds for anything to happen
 
 
@@ -96,3 +100,13 @@ def one_line(text: str) -> bool:
 def content(folder: Path, pattern: str = "*") -> dict[str, bytes]:
     """Every file below a folder, by its path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob(pattern) if path.is_file()}
+
+
+def fitted(data: Dataset, **changes: Any) -> Model:
+    """ELIAS++ in this process; a setting's dot is written as two underscores."""
+    import elias
+
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    model = elias.fit(data, settings=elias.Settings().updated({**PLUS, **named}))
+    assert isinstance(model, elias.Model)
+    return model

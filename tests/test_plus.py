@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import elias
-from elias.config import Settings
 from elias.dataset import Dataset
 from elias.errors import InputError
 from elias.evaluation import evaluate_model
@@ -21,29 +18,7 @@ from elias.paths import Ragged
 from elias.plus import padded, united
 from elias.predictor import Model
 from elias.ranker import quality
-from processes import PLUS, here
-
-NEITHER = {"clustering.clusters": 2, "stage1.epochs": 1, "stage2.epochs": 0}
-
-
-@pytest.fixture(scope="module")
-def data(tiny_dataset: Path) -> Dataset:
-    return elias.load_dataset(tiny_dataset)
-
-
-@pytest.fixture(scope="module")
-def texts(data: Dataset) -> list[str]:
-    assert data.test is not None
-    assert data.test.texts is not None
-    return list(data.test.texts)
-
-
-def fitted(data: Dataset, **changes: Any) -> Model:
-    settings = Settings().updated({**PLUS, **{key.replace("__", "."): value for key, value in changes.items()}})
-    model = elias.fit(data, settings=settings)
-    assert isinstance(model, Model)
-    return model
-
+from processes import NEITHER, fitted, here
 
 # -- lists ------------------------------------------------------------------------------------------------------------
 

@@ -29,29 +29,7 @@ from elias.persistence import read_tensors
 from elias.predictor import Model
 from elias.preparation import all_rows, reserve_rows
 from elias.sizes import size_of
-from processes import PLUS, content, here, sets, start, wait_until
-
-NEITHER = {"clustering.clusters": 2, "stage1.epochs": 1, "stage2.epochs": 0}
-
-
-@pytest.fixture(scope="module")
-def data(tiny_dataset: Path) -> Dataset:
-    return elias.load_dataset(tiny_dataset)
-
-
-@pytest.fixture(scope="module")
-def texts(data: Dataset) -> list[str]:
-    assert data.test is not None
-    assert data.test.texts is not None
-    return list(data.test.texts)
-
-
-def fitted(data: Dataset, **changes: Any) -> Model:
-    settings = Settings().updated({**PLUS, **{key.replace("__", "."): value for key, value in changes.items()}})
-    model = elias.fit(data, settings=settings)
-    assert isinstance(model, Model)
-    return model
-
+from processes import NEITHER, PLUS, content, fitted, here, sets, start, wait_until
 
 # -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.table_steps import TableOptimiser, adamw_torch, rowwise_torch, sgd_torch
+from elias.table_steps import TableOptimiser, step_torch
 from elias.tables import RowTable, Tape
 
 KINDS = ["adamw", "rowwise", "sgd"]
@@ -56,11 +56,7 @@ def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarra
 
 
 def twin_step(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
-    step = (table.values, table.state, table.decay_sum, rows, gradients, rate, table.optimiser)
-    if table.optimiser.kind == "sgd":
-        sgd_torch(*step, clock=table.clock, pull=table.pull, noise=table.noise)
-    else:
-        (adamw_torch if table.optimiser.kind == "adamw" else rowwise_torch)(*step, noise=table.noise)
+    step_torch(table.step_of(rows, gradients, rate))
 
 
 @settings(max_examples=30)

@@ -55,16 +55,20 @@ class Learned:
 
     def of(self, evidence: Evidence, best: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         """The scores of labels with their evidence, in one pass a row."""
-        from .kernels.fuse import Parts, learned_scores
+        from .kernels.fuse import learned_scores
+        from .kernels.gather import Gathered
 
         labels = evidence.labels
         if best is None:
             best = np.full((len(labels), RELATIVE), -np.inf, dtype=np.float32)
         given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, *evidence.words,
                  *evidence.votes, np.log1p(evidence.counts))  # fmt: skip
-        parts = Parts(labels, *(np.ascontiguousarray(part, dtype=np.float32) for part in given))
+        *parts, log_counts = (np.ascontiguousarray(part, dtype=np.float32) for part in given)
+        whole = (np.ascontiguousarray(numbers, dtype=np.int32) for numbers in (labels, evidence.cluster))
         scores = np.empty(labels.shape, dtype=np.float32)
-        kernels.run(learned_scores, len(labels), threads, parts, self.weights, best, scores)
+        kernels.run(
+            learned_scores, len(labels), threads, Gathered(*whole, *parts), log_counts, self.weights, best, scores
+        )
         return scores
 
     @cached_property

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from . import kernels
 from .config import FusionSettings
-from .devices import torch_threads
 from .errors import ModelError
 from .evidence import Evidence
 from .finder import BATCH, Finder, Look, Parts
@@ -223,18 +223,22 @@ def fit_plus(
     evidence, right = _evidence_of(plus, finder, prepared, bow, labels, excluded)
     loss = plus.fusion.loss
     there = evidence.labels >= 0
+    fold = np.arange(len(right)) % (2 if len(right) >= MANY else FOLDS)
+    chosen = [fold >= 0, *(fold != number for number in range(fold.max() + 1))]
+
+    def learn(number: int, _: int) -> Fusion:
+        torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
+        kept = chosen[number]
+        return fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
+
+    # Side by side, each on one thread: torch's own threads spin, which takes minutes where others have the cores too.
+    whole, *others = kernels.run_ranges(learn, range(len(chosen) + 1), plus.threads)
     crossed = np.zeros(evidence.labels.shape, dtype=np.float32)
-    folds = 2 if len(right) >= MANY else FOLDS
-    fold = np.arange(len(right)) % folds
-    for number in range(folds):
-        kept = fold != number
-        with torch_threads(plus.threads):
-            learned = fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
+    for learned, kept in zip(others, chosen[1:], strict=True):
         crossed[~kept] = learned.score(_rows(evidence, ~kept), threads=plus.threads)
     best = np.argsort(np.argsort(np.where(there, -crossed, np.inf), axis=1), axis=1) < SHOWN
     probability = fit_probability(crossed, right, there & best)
-    with torch_threads(plus.threads):
-        fusion = replace(fit_fusion(evidence, right, settings, loss, seed), probability=probability)
+    fusion = replace(whole, probability=probability)
     say(f"  final score: {len(right):,} rows, calibration error {probability.error:.4f}")
     return replace(plus, fusion=fusion)
 

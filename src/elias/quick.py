@@ -19,7 +19,7 @@ from .finder import Finder, Look
 from .fusion import Learned
 from .gathering import search_arguments, to_be_found
 from .kernels.embed import Embedding, embed_rows
-from .kernels.fuse import Parts, learned_scores, rank_rows
+from .kernels.fuse import learned_scores, rank_rows
 from .kernels.gather import Gathered, gather_rows
 from .model import Network
 from .paths import Ragged
@@ -96,8 +96,7 @@ class Quick:
         labels, n = out.labels, len(out.labels)
         scores, places = np.empty(labels.shape, dtype=np.float32), np.empty((n, k), dtype=np.int64)
         best = np.full((n, RELATIVE), -np.inf, dtype=np.float32)
-        parts = Parts(labels, *out[2:], self._log_counts[labels])
-        learned_scores(0, n, parts, self._weights, best, scores)
+        learned_scores(0, n, out, self._log_counts[labels], self._weights, best, scores)
         rank_rows(0, n, labels, scores, places)
         return shown(self.plus.fusion, labels, scores, places)
 

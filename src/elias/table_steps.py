@@ -47,78 +47,71 @@ class TableOptimiser:
         assert self.kind in STATE, f"{self.kind!r} is none of {', '.join(STATE)}"
 
 
-def adamw_torch(
-    values: Tensor,
-    state: dict[str, Tensor],
-    decay_sum: float,
-    rows: Tensor,
-    gradients: Tensor,
-    rate: float,
-    constants: TableOptimiser,
-    *,
-    noise: int = 0,
-) -> None:
-    """The step of `adamw` on any device; the definition of the kernel."""
-    keep, count = _decay_and_count(state, decay_sum, rows)
+@dataclass(frozen=True)
+class Step:
+    """One step of some rows of a table."""
+
+    values: Tensor
+    state: dict[str, Tensor]
+    decay_sum: float
+    rows: Tensor
+    gradients: Tensor
+    rate: float
+    constants: TableOptimiser
+    noise: int  # key of the rounding
+    clock: int  # number of the step
+    pull: Tensor
+
+    def write(self, values_RD: Tensor) -> None:
+        self.values[self.rows] = stored(values_RD, self.values, self.rows, self.noise)
+
+
+@torch.no_grad()
+def step_torch(step: Step) -> None:
+    """The step on any device; the definition of the kernels."""
+    {"adamw": _adamw, "rowwise": _rowwise, "sgd": _sgd}[step.constants.kind](step)
+
+
+def _adamw(step: Step) -> None:
+    state, rows, constants, gradients = step.state, step.rows, step.constants, step.gradients
+    keep, count = _decay_and_count(step)
     m = constants.beta1 * state["first"][rows] + (1 - constants.beta1) * gradients
     v = constants.beta2 * state["second"][rows] + (1 - constants.beta2) * gradients * gradients
     state["first"][rows], state["second"][rows] = m, v
-    size = (rate / (1 - constants.beta1**count)).float()[:, None]
+    size = (step.rate / (1 - constants.beta1**count)).float()[:, None]
     root = (1 / torch.sqrt(1 - constants.beta2**count)).float()[:, None]
-    values[rows] = stored(
-        keep[:, None] * values[rows] - size * m / (v.sqrt() * root + constants.epsilon), values, rows, noise
-    )
+    step.write(keep * step.values[rows] - size * m / (v.sqrt() * root + constants.epsilon))
 
 
-def rowwise_torch(
-    values: Tensor,
-    state: dict[str, Tensor],
-    decay_sum: float,
-    rows: Tensor,
-    gradients: Tensor,
-    rate: float,
-    constants: TableOptimiser,
-    *,
-    noise: int = 0,
-) -> None:
-    """The step of `rowwise` on any device; the definition of the kernel."""
-    keep, count = _decay_and_count(state, decay_sum, rows)
-    v = constants.beta2 * state["second"][rows] + (1 - constants.beta2) * gradients.square().mean(dim=1)
+def _rowwise(step: Step) -> None:
+    state, rows, constants = step.state, step.rows, step.constants
+    keep, count = _decay_and_count(step)
+    v = constants.beta2 * state["second"][rows] + (1 - constants.beta2) * step.gradients.square().mean(dim=1)
     state["second"][rows] = v
-    size = (rate / (torch.sqrt(v / (1 - constants.beta2**count)) + constants.epsilon)).float()
-    values[rows] = stored(keep[:, None] * values[rows] - size[:, None] * gradients, values, rows, noise)
+    size = (step.rate / (torch.sqrt(v / (1 - constants.beta2**count)) + constants.epsilon)).float()
+    step.write(keep * step.values[rows] - size[:, None] * step.gradients)
 
 
-def _decay_and_count(state: dict[str, Tensor], decay_sum: float, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The factor of decay that `rows` are owed, and their step counts with this step; both are noted."""
+def _decay_and_count(step: Step) -> tuple[Tensor, Tensor]:
+    """The factor of decay that the rows are owed, as a column, and their step counts with this step; both are noted."""
+    state, rows = step.state, step.rows
     state["steps"][rows] += 1
-    keep = torch.exp(decay_sum - state["decayed"][rows]).float()
-    state["decayed"][rows] = decay_sum
-    return keep, state["steps"][rows].double()
+    keep = torch.exp(step.decay_sum - state["decayed"][rows]).float()
+    state["decayed"][rows] = step.decay_sum
+    return keep[:, None], state["steps"][rows].double()
 
 
-def sgd_torch(
-    values: Tensor,
-    state: dict[str, Tensor],
-    decay_sum: float,
-    rows: Tensor,
-    gradients: Tensor,
-    rate: float,
-    constants: TableOptimiser,
-    *,
-    clock: int,
-    pull: Tensor,
-    noise: int = 0,
-) -> None:
-    """The step of `sgd` on any device; with gradients of 0 and a rate of 0 it is what rows have missed."""
+def _sgd(step: Step) -> None:
+    """With gradients of 0 and a rate of 0 it is what rows have missed."""
+    state, rows = step.state, step.rows
     since = state["touched"][rows].long()
-    keep = torch.exp(decay_sum - state["decayed"][rows]).float()[:, None]
-    way = pull.to(values.device)[since].float()[:, None]
-    left = (constants.momentum ** (clock - since).double()).float()[:, None]
+    keep = torch.exp(step.decay_sum - state["decayed"][rows]).float()[:, None]
+    way = step.pull.to(step.values.device)[since].float()[:, None]
+    left = (step.constants.momentum ** (step.clock - since).double()).float()[:, None]
     m = state["first"][rows].float()
-    values[rows] = stored(keep * values[rows] - way * m - rate * gradients, values, rows, noise)
-    state["first"][rows] = stored(left * m + gradients, state["first"], rows, noise)
-    state["touched"][rows], state["decayed"][rows] = clock, decay_sum
+    step.write(keep * step.values[rows] - way * m - step.rate * step.gradients)
+    state["first"][rows] = stored(left * m + step.gradients, state["first"], rows, step.noise)
+    state["touched"][rows], state["decayed"][rows] = step.clock, step.decay_sum
 
 
 def next_pull(pull: Tensor, rate: float, constants: TableOptimiser) -> Tensor:

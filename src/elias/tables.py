@@ -26,7 +26,7 @@ from torch import Tensor
 from . import kernels
 from .randomness import key
 from .rounding import as_array
-from .table_steps import STATE, TableOptimiser, adamw_torch, next_pull, rowwise_torch, sgd_torch, stored
+from .table_steps import STATE, Step, TableOptimiser, next_pull, step_torch, stored
 
 SETTLED_AT_ONCE = 1 << 16  # rows
 
@@ -92,11 +92,14 @@ class RowTable:
         if self.values.device.type == "cpu":
             self._apply_cpu(rows, gradients, rate)
             return
-        step = (self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser)
-        if self.optimiser.kind == "sgd":
-            sgd_torch(*step, clock=self.clock, pull=self.pull, noise=self.noise)
-        else:
-            (adamw_torch if self.optimiser.kind == "adamw" else rowwise_torch)(*step, noise=self.noise)
+        step_torch(self.step_of(rows, gradients, rate))
+
+    def step_of(self, rows: Tensor, gradients: Tensor, rate: float) -> Step:
+        """As the definition wants it."""
+        return Step(
+            self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser,
+            self.noise, self.clock, self.pull,
+        )  # fmt: skip
 
     @property
     def noise(self) -> int:
@@ -168,8 +171,7 @@ class RowTable:
             return
         late = rows[self.state["touched"][rows] != self.clock]
         nothing = torch.zeros((len(late), self.width), device=self.values.device)
-        step = (self.values, self.state, self.decay_sum, late, nothing, 0.0, self.optimiser)
-        sgd_torch(*step, clock=self.clock, pull=self.pull, noise=self.noise)
+        step_torch(self.step_of(late, nothing, 0.0))
 
     def _sgd_arrays(self) -> tuple[Any, ...]:
         state = [as_array(self.state[name]) for name in STATE["sgd"]]

@@ -22,22 +22,6 @@ PARTS = 10  # columns of their own; all but the last have a distance to the best
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
 
 
-class Parts(NamedTuple):
-    """Of the labels at each place [rows, m]; -1 is nobody. float32 but for the labels."""
-
-    labels: np.ndarray  # int32
-    cluster_score: np.ndarray
-    edge_score: np.ndarray
-    classifier: np.ndarray
-    margin: np.ndarray
-    both: np.ndarray
-    text: np.ndarray
-    rows: np.ndarray
-    vote: np.ndarray
-    closest: np.ndarray
-    log_counts: np.ndarray  # [rows, m]
-
-
 class Weights(NamedTuple):
     """Of the learned score, float32."""
 
@@ -53,15 +37,16 @@ class Weights(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def learned_scores(start, stop, parts, weights, best, scores):  # type: ignore[no-untyped-def]
-    """The scores of rows start..stop, 0 of nobody; `best` [rows, PARTS - 1] raises what distances are measured from.
+def learned_scores(start, stop, parts, log_counts, weights, best, scores):  # type: ignore[no-untyped-def]
+    """The scores of rows start..stop from what was `Gathered`, 0 of nobody; `log_counts` [rows, m].
 
+    `best` [rows, PARTS - 1] raises what distances are measured from.
     The labels of a row lie side by side in every column, so that eight of them are computed at a time.
     """
     room = parts.labels.shape[1]
     columns, unit = np.zeros((2 * PARTS - 1, room), dtype=np.float32), np.empty(room, dtype=np.float32)
     for row in range(start, stop):
-        plain_columns(row, parts, weights.least, columns)
+        plain_columns(row, parts, log_counts, weights.least, columns)
         for part in range(PARTS - 1):
             reach = max(largest(parts.labels[row], columns[part]), best[row, part])
             distances(columns[part], reach, columns[PARTS + part])
@@ -81,7 +66,7 @@ def learned_scores(start, stop, parts, weights, best, scores):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def plain_columns(row, parts, least, out):  # type: ignore[no-untyped-def]
+def plain_columns(row, parts, log_counts, least, out):  # type: ignore[no-untyped-def]
     """The columns of the labels of a row without their distances."""
     one = np.float32(1.0)
     for column in range(out.shape[1]):
@@ -94,7 +79,7 @@ def plain_columns(row, parts, least, out):  # type: ignore[no-untyped-def]
         out[2, column] = math.log(max(yhat, least))
     out[3], out[4], out[5] = parts.margin[row], parts.both[row], parts.text[row]
     out[6], out[7], out[8] = parts.rows[row], parts.vote[row], parts.closest[row]
-    out[9] = parts.log_counts[row]
+    out[9] = log_counts[row]
 
 
 @njit(cache=True, nogil=True)
