@@ -8,7 +8,7 @@ MINILM    := $(VENV)/.elias-minilm
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint test-slow test-browser bench bench-full bench-peers minilm clean
+.PHONY: help install demo test kernels lint test-slow test-browser bench bench-full bench-peers minilm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,9 +23,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## fit, predict and explain on a small example
 	$(BIN)/python examples/demo.py
 
-test: $(INSTALLED) ## the quick tests, then lint
-	$(BIN)/python -m pytest
-	@$(MAKE) --no-print-directory lint
+# Lint and the compilation of kernels keep a core busy each; then the tests keep both.
+test: $(INSTALLED) ## lint, then the quick tests
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint kernels
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal
+
+kernels: $(INSTALLED)
+	@$(BIN)/python tests/compile_kernels.py
 
 lint: $(INSTALLED) ## ruff check, ruff format --check, mypy
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """A few texts, answered with as little as possible between the texts and the kernels.
 
-The same answer as the general way up to rounding (`tests/test_quick.py`), for models whose every step has a kernel: a
-bag of words on the CPU with ELIAS++ and a learned score. In: texts. Out: `Predictions` without parts.
+The same answer as the general way up to rounding (`tests/test_gathering.py`), for models whose every step has a kernel:
+a bag of words on the CPU with ELIAS++ and a learned score. In: texts. Out: `Predictions` without parts.
 """
 
 from __future__ import annotations
