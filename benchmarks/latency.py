@@ -20,10 +20,13 @@ import numpy as np
 from timing import machine, report
 
 import elias
+from elias.evidence import RELATIVE
 from elias.gathering import search_arguments
 from elias.kernels.embed import embed_rows
+from elias.kernels.fuse import learned_scores, rank_rows
 from elias.kernels.gather import gather_rows
 from elias.paths import Ragged
+from elias.plus import shown
 from elias.predictor import Model
 
 MANY = 256
@@ -66,12 +69,20 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     def embed(i: int) -> None:
         embed_rows(0, 1, *features[i], quick._embedding, *looks[i])
 
+    def score(i: int) -> None:
+        out = outs[i][2]
+        scores, places = np.empty(out.labels.shape, dtype=np.float32), np.empty((1, 5), dtype=np.int64)
+        best = np.full((1, RELATIVE), -np.inf, dtype=np.float32)
+        learned_scores(0, 1, out, quick._log_counts[out.labels], quick._weights, best, scores)
+        rank_rows(0, 1, out.labels, scores, places)
+        shown(quick.plus.fusion, out.labels, scores, places)
+
     n = len(texts)
     return [
         {"row": "  words of the text", **times(lambda i: quick._features([texts[i]]), n)},
         {"row": "  phi and clusters", **times(embed, n)},
         {"row": "  labels and evidence", **times(gather, n)},
-        {"row": "  final score", **times(lambda i: quick._ranked(outs[i][2], 5), n)},
+        {"row": "  final score", **times(score, n)},
     ]
 
 

@@ -114,7 +114,7 @@ def test_weights_seen_from_the_words(share: int) -> None:
     assert (table.column_of >= 0).sum() == (np.diff(words.indptr) * share > 20).sum()
 
 
-# -- a few texts ------------------------------------------------------------------------------------------------------
+# -- texts quickly ----------------------------------------------------------------------------------------------------
 
 
 def generally(model: Model) -> Model:
@@ -125,11 +125,11 @@ def generally(model: Model) -> Model:
 
 
 @pytest.mark.parametrize("k", [1, 5, 60])
-def test_a_few_texts_quickly(plus_model: Model, k: int) -> None:
-    texts = ["babipo nazadi vunili muruga dubeda", "", "xylophone", "tarizi vafonu tarizi gibete"]
+def test_texts_quickly(plus_model: Model, k: int) -> None:
+    texts = ["babipo nazadi vunili muruga dubeda", "", "xylophone", "tarizi vafonu tarizi gibete"] * 12
     names = plus_model.labels.ids
     assert plus_model._quick is not None
-    for count in (1, 2, 4):
+    for count in (1, 2, 4, 9, len(texts)):
         for block in (None, names[:7], names):
             quick = plus_model.predict(texts[:count], k=k, block=block)
             slow = generally(plus_model).predict(texts[:count], k=k, block=block)

@@ -190,7 +190,7 @@ class FusionSettings:
         "learned", "learned: from all parts of the score; tree: the paper's T + p q; product: p q",
         choices=("learned", "tree", "product"),
     )  # fmt: skip
-    candidates: int = setting(200, "labels the network finds for a text", low=1)
+    candidates: int = setting(100, "labels the network finds for a text", low=1)
     hidden: int = setting(32, "units of the learned score", low=1)
     epochs: int = setting(60, "passes over the calibration rows", low=1)
     tree_weight: float = setting(

@@ -166,14 +166,17 @@ class Model:
     def _quickly(
         self, inputs: Any, k: int, ids: Sequence[str] | None, block: Sequence[str] | None
     ) -> Predictions | None:
-        """The answer to a few texts; None for anything else, problems included."""
-        if not isinstance(inputs, list | tuple) or not 0 < len(inputs) <= FEW or self._quick is None:
+        """The answer to texts; None for anything else, problems included."""
+        if not isinstance(inputs, list | tuple) or not inputs or self._quick is None:
             return None
         if not all(isinstance(text, str) for text in inputs) or (ids is not None and len(ids) != len(inputs)):
             return None
-        excluded = self.excluded_of(self.numbers_of(block or [], "block"), ids, np.arange(len(inputs)))
-        found = self._quick.find(inputs, min(k, len(self.labels)), excluded)
-        return replace(found, ids=ids, label_ids=self.labels.ids)
+        blocked, k, pieces = self.numbers_of(block or [], "block"), min(k, len(self.labels)), []
+        for start in range(0, len(inputs), BATCH):
+            texts = inputs[start : start + BATCH]
+            excluded = self.excluded_of(blocked, ids, np.arange(start, start + len(texts)))
+            pieces.append(self._quick.find(texts, k, excluded))
+        return replace(stack(pieces), ids=ids, label_ids=self.labels.ids)
 
     def look(self, given: Inputs, prepared: Any, rows: np.ndarray) -> Look:
         """Some inputs as the search sees them."""

@@ -1,4 +1,4 @@
-"""A few texts, answered with as little as possible between the texts and the kernels.
+"""Texts answered with as little as possible between the texts and the kernels.
 
 The same answer as the general way up to rounding (`tests/test_gathering.py`), for models whose every step has a kernel:
 a bag of words on the CPU with ELIAS++ and a learned score. In: texts. Out: `Predictions` without parts.
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import kernels
 from .encoders.bag import BagEncoder
 from .evidence import RELATIVE
 from .features import TfIdf
@@ -20,13 +21,15 @@ from .fusion import Learned
 from .gathering import search_arguments, to_be_found
 from .kernels.embed import Embedding, embed_rows
 from .kernels.fuse import learned_scores, rank_rows
-from .kernels.gather import Gathered, gather_rows
+from .kernels.gather import gather_rows
 from .model import Network
 from .paths import Ragged
 from .plus import Plus, shown
 from .predictions import Predictions
+from .sparse_rows import csr_arrays
 
-FEW = 4  # texts; more are quicker where torch multiplies matrices
+FEW = 4  # texts; the words of more are counted together
+ALONE = 32  # texts that one thread answers: for fewer, waking another costs more than it gives
 
 
 class Quick:
@@ -57,19 +60,30 @@ class Quick:
     def find(self, texts: Sequence[str], k: int, excluded: Ragged | None = None) -> Predictions:
         """The k best labels of each text."""
         n, x = len(texts), self._features(texts)
-        excluded = excluded or Ragged.empty(n)
-        phi_BD, logits_BC = self._embed(*x)
+        excluded, search = excluded or Ragged.empty(n), self.finder.cpu_search
         sizes = self.plus.sizes(k)
         found, nearest, out = to_be_found(n, sizes)
-        room = self.finder.cpu_search.room_for(excluded, self.finder.network.settings.beam_size)
-        scratch, search = self.plus.tables.take(), self.finder.cpu_search.take_scratch(room)
-        gather_rows(  # type: ignore[call-arg]
-            0, n, phi_BD, logits_BC, *search_arguments(self.finder, sizes), *x, self._words, excluded.indptr,
-            excluded.labels, search, *scratch[1:], found, nearest, out,
-        )  # fmt: skip
-        self.finder.cpu_search.give_back(search)
-        self.plus.tables.give_back(scratch)
-        return self._ranked(out, k)
+        log_counts, scores = (np.empty(out.labels.shape, dtype=np.float32) for _ in range(2))
+        places = np.empty((n, k), dtype=np.int64)
+        phi_BD, logits_BC = self._to_be_embedded(n)
+        best, arguments = np.full((n, RELATIVE), -np.inf, dtype=np.float32), search_arguments(self.finder, sizes)
+        room = search.room_for(excluded, self.finder.network.settings.beam_size)
+
+        def rows(start: int, stop: int) -> None:
+            own, searching = self.plus.tables.take(), search.take_scratch(room)
+            embed_rows(start, stop, *x, self._embedding, phi_BD, logits_BC)
+            gather_rows(  # type: ignore[call-arg]
+                start, stop, phi_BD, logits_BC, *arguments, *x, self._words, excluded.indptr, excluded.labels,
+                searching, *own[1:], found, nearest, out,
+            )  # fmt: skip
+            np.take(self._log_counts, out.labels[start:stop], out=log_counts[start:stop], mode="clip")
+            learned_scores(start, stop, out, log_counts, self._weights, best, scores)
+            rank_rows(start, stop, out.labels, scores, places)
+            search.give_back(searching)
+            self.plus.tables.give_back(own)
+
+        kernels.run(rows, n, 1 if n <= ALONE else self.plus.threads)
+        return shown(self.plus.fusion, out.labels, scores, places)
 
     def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
         """phi and W_C phi of some rows of tf-idf."""
@@ -78,12 +92,18 @@ class Quick:
 
     def _embed(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n = len(indptr) - 1
-        phi_BD, logits_BC = (np.empty((n, width), dtype=np.float32) for width in self._shape)
+        phi_BD, logits_BC = self._to_be_embedded(n)
         embed_rows(0, n, indptr, words, values, self._embedding, phi_BD, logits_BC)
         return phi_BD, logits_BC
 
+    def _to_be_embedded(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        dim, n_clusters = self._shape
+        return np.empty((n, dim), dtype=np.float32), np.empty((n, n_clusters), dtype=np.float32)
+
     def _features(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """tf-idf as (indptr, words, values)."""
+        if len(texts) > FEW:
+            return csr_arrays(self.vectorizer.transform(texts))
         rows = [self.vectorizer.transform_one(text) for text in texts]
         indptr = np.zeros(len(rows) + 1, dtype=np.int64)
         if len(rows) == 1:
@@ -91,14 +111,6 @@ class Quick:
             return indptr, *rows[0]
         indptr[1:] = np.cumsum([len(words) for words, _ in rows])
         return indptr, np.concatenate([words for words, _ in rows]), np.concatenate([values for _, values in rows])
-
-    def _ranked(self, out: Gathered, k: int) -> Predictions:
-        labels, n = out.labels, len(out.labels)
-        scores, places = np.empty(labels.shape, dtype=np.float32), np.empty((n, k), dtype=np.int64)
-        best = np.full((n, RELATIVE), -np.inf, dtype=np.float32)
-        learned_scores(0, n, out, self._log_counts[labels], self._weights, best, scores)
-        rank_rows(0, n, labels, scores, places)
-        return shown(self.plus.fusion, labels, scores, places)
 
 
 def _linear(layer: Any) -> tuple[np.ndarray, np.ndarray]:

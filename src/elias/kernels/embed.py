@@ -1,8 +1,9 @@
-"""phi and W_C phi of a few texts on the CPU: `bag` and `head` of the encoder and the cluster layer in one pass a text.
+"""phi and W_C phi of texts on the CPU: `bag` and `head` of the encoder and the cluster layer in one pass a text.
 
     h = sum of value * E_word,   n = h / |h|,   u = n + gelu(R n + r),   phi = radius * u / |u|,   logits = W_C phi + b
 
-Torch needs more time to be called than a text takes here; many texts are quicker there. Twin: `Finder.look`.
+A call of torch takes longer than a text takes here, and gives the interpreter away, for which a busy service waits.
+Twin: `Finder.look`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numba import njit
 from .steps import FAST
 
 LEAST = np.float32(1e-12)  # of a length that is divided by
+TOGETHER = 8  # texts for which weights are read once
 
 
 class Embedding(NamedTuple):
@@ -31,24 +33,41 @@ class Embedding(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def embed_rows(start, stop, x_indptr, x_words, x_values, weights, phi_BD, logits_BC):  # type: ignore[no-untyped-def]
-    """phi and logits of rows start..stop."""
+    """phi and logits of rows start..stop, a few at a time, so that weights are read once for all of them."""
     dim = phi_BD.shape[1]
-    n, moved = np.empty(dim, dtype=np.float32), np.empty(dim, dtype=np.float32)
-    for row in range(start, stop):
-        n[:] = np.float32(0.0)
-        for j in range(x_indptr[row], x_indptr[row + 1]):
-            add_scaled(n, weights.words[x_words[j]], x_values[j])
-        length = length_of(n)
-        phi = phi_BD[row]
-        if length > 0.0:
-            n /= max(length, LEAST)
-            products_with(weights.residual, weights.residual_bias, n, moved)
-            for d in range(dim):
-                phi[d] = n[d] + gelu(moved[d])
-            phi *= weights.radius / max(length_of(phi), LEAST)
-        else:
-            phi[:] = np.float32(0.0)
-        products_with(weights.clusters, weights.cluster_bias, phi, logits_BC[row])
+    some = min(TOGETHER, max(1, stop - start))
+    n, moved = np.empty((some, dim), dtype=np.float32), np.empty((some, dim), dtype=np.float32)
+    for first in range(start, stop, some):
+        last = min(first + some, stop)
+        for row in range(first, last):
+            place = slice(x_indptr[row], x_indptr[row + 1])
+            bag_of(x_words[place], x_values[place], weights.words, n[row - first])
+        products_with(weights.residual, weights.residual_bias, n[: last - first], moved)
+        for row in range(first, last):
+            moved_by_gelu(n[row - first], moved[row - first], weights.radius, phi_BD[row])
+        products_with(weights.clusters, weights.cluster_bias, phi_BD[first:last], logits_BC[first:last])
+
+
+@njit(cache=True, nogil=True)
+def bag_of(words, values, vectors, n):  # type: ignore[no-untyped-def]
+    """h / |h|, or 0 where no word is known."""
+    n[:] = np.float32(0.0)
+    for j in range(len(words)):
+        add_scaled(n, vectors[words[j]], values[j])
+    length = length_of(n)
+    if length > 0.0:
+        n /= max(length, LEAST)
+
+
+@njit(cache=True, nogil=True)
+def moved_by_gelu(n, moved, radius, phi):  # type: ignore[no-untyped-def]
+    """phi of n and R n + r."""
+    if length_of(n) == 0.0:
+        phi[:] = np.float32(0.0)
+        return
+    for d in range(len(n)):
+        phi[d] = n[d] + gelu(moved[d])
+    phi *= radius / max(length_of(phi), LEAST)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -66,13 +85,15 @@ def length_of(row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def products_with(weights, bias, x, out):  # type: ignore[no-untyped-def]
-    """out = W x + b"""
-    for i in range(len(out)):
-        row, total = weights[i], np.float32(0.0)
-        for d in range(len(x)):
-            total += row[d] * x[d]
-        out[i] = total + bias[i]
+def products_with(weights, bias, rows, out):  # type: ignore[no-untyped-def]
+    """out[r] = W rows[r] + b"""
+    for i in range(len(bias)):
+        weight = weights[i]
+        for r in range(len(rows)):
+            x, total = rows[r], np.float32(0.0)
+            for d in range(len(x)):
+                total += weight[d] * x[d]
+            out[r, i] = total + bias[i]
 
 
 @njit(cache=True, nogil=True)
