@@ -4,6 +4,7 @@ limits      what a request may ask for, and what the service keeps waiting
 errors      {"error": {"code", "message", "field"}} with the right status
 schemas     what goes in and what comes out, for checking and for /docs
 models      the models being served; loading, swapping
+waiting     who waits, and what is computed next
 batching    requests that arrive together are computed together; a bounded queue
 answers     Predictions as JSON
 paths       why a label was suggested: beam, edges, the winning path

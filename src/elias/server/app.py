@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -89,13 +89,10 @@ def _openapi(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]
 @asynccontextmanager
 async def _lifespan(service: Service, app: FastAPI) -> AsyncIterator[None]:
     """Open the models beside the event loop, so that /health and /ready answer meanwhile."""
-    working = asyncio.create_task(service.batcher.work())
+    service.batcher.start()
     opening = asyncio.create_task(_open(service))
     yield
     opening.cancel()
-    working.cancel()
-    with suppress(asyncio.CancelledError):
-        await working
     service.batcher.close()
 
 

@@ -13,7 +13,6 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from ..errors import EliasError
 from .answers import whole_answer
 from .asking import checked
-from .batching import Gone
 from .bodies import read_body
 from .errors import ServiceError, busy
 from .files import File, file_named
@@ -32,6 +31,7 @@ from .schemas import (
 )
 from .service import Service
 from .streaming import CONTENT_TYPE, Stream
+from .waiting import Gone
 
 log = logging.getLogger("elias.server")
 LARGE = 1 << 16  # bytes; larger bodies are parsed beside the event loop

@@ -9,9 +9,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from .answers import Ask, jsonl
-from .batching import Batcher, ClientGone, Gone
+from .batching import Batcher, ClientGone
 from .gate import as_service_error
 from .models import Served
+from .waiting import Gone
 
 PIECE = 256  # texts
 CONTENT_TYPE = "application/jsonl"
