@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..predictions import Predictions
 
+SMALL = 32
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -24,8 +25,8 @@ class Ask:
 
     @property
     def together(self) -> tuple[object, ...]:
-        """k and explain may differ within a batch: the first k of more are the k best. Large k stay among their own."""
-        return self.threshold, self.labels, self.k.bit_length() if self.k > 32 else 0
+        """Small k and explain may differ within a batch: the first k of a few more are the k best."""
+        return self.threshold, self.labels, self.k if self.k > SMALL else 0
 
 
 def result_lines(
