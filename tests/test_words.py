@@ -96,7 +96,9 @@ def test_counts_agree_with_counter(texts: list[str]) -> None:
         expected = Counter(word for word in split_words(text) if word in known.words)
         got = {known.words[word]: int(counts[row, word]) for word in counts[row].indices}
         assert got == dict(expected)
-        assert Counter(known.words[word] for word in known.ids(text)) == expected
+        ids, own = known.counts_of(text)
+        assert {known.words[word]: count for word, count in zip(ids, own, strict=True)} == expected
+        assert (np.diff(ids) > 0).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,7 +126,8 @@ def test_chunks_hold_every_text_in_order() -> None:
     assert [text for chunk in chunks for text in chunk] == texts
     assert len(chunks) > 5
     assert list(chunks_of([])) == []
-    assert Words(["a"]).ids("b a A").dtype == np.int32
+    assert [array.tolist() for array in Words(["a"]).counts_of("b a A")] == [[0], [2]]
+    assert Words(["a"]).counts_of("b a A")[0].dtype == np.int32
 
 
 def test_no_mark_is_overlooked() -> None:

@@ -27,7 +27,9 @@ class ProbabilityMap:
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         inside = np.interp(scores, self.scores, self.probabilities)
-        rise = 1.0 / (1.0 + np.exp(-np.clip(scores, -60, 60)))  # beyond the ends, and where two means are level
+        rise = 1.0 / (
+            1.0 + np.exp(np.minimum(np.maximum(-scores, -60), 60))
+        )  # beyond the ends, and where two means are level
         return np.asarray((1 - SLOPE) * inside + SLOPE * rise)
 
     def as_dict(self) -> dict[str, Any]:
