@@ -107,7 +107,7 @@ def test_not_a_gzip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "body"), [("train.jsonl", b""), ("train.csv", b""), ("train.jsonl.gz", gzip.compress(b""))]
+    ("name", "body"), [("train.jsonl", b""), ("train.csv", b""), ("train.jsonl.gz", gzip.compress(b"", mtime=0))]
 )
 def test_empty_file(tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)

@@ -102,7 +102,7 @@ def test_scratch_is_left_clean(plus_model: Model) -> None:
 def test_weights_seen_from_the_words(share: int) -> None:
     """Columns and lists together hold each weight once."""
     words = sparse(np.random.default_rng(share), 9, 20, signed=True)
-    table = exact_columns(words, share)
+    table = exact_columns(SparseRows.of(sp.csr_matrix(words.T)), share)
     dense = np.zeros(words.shape, dtype=np.float32)
     for word, column in enumerate(table.column_of.tolist()):
         place = slice(table.indptr[word], table.indptr[word + 1])

@@ -60,7 +60,7 @@ class SparseRows:
     @cached_property
     def by_word(self) -> Postings:
         """The same seen from the words, exactly; made when it is first asked for."""
-        return exact_columns(sp.csr_matrix(self.to_csr().T), RANDOM_SHARE)
+        return exact_columns(self, RANDOM_SHARE)
 
     @property
     def table(self) -> Rows:
@@ -132,23 +132,20 @@ def postings_with_columns(rows: SparseRows, n_labels: int, *, share: int | None 
     return table
 
 
-def exact_columns(words: sp.csr_matrix, share: int) -> Postings:
-    """Words x labels; a word that more than 1 / share of the labels have is a column of its weights and no list."""
+def exact_columns(rows: SparseRows, share: int) -> Postings:
+    """Seen from the words: one that more than 1 / share of the labels have is a column of its weights and no list."""
     from .kernels.postings import Postings
+    from .kernels.turned import labels_of_words, turn
 
-    n_words, n_labels = words.shape
-    sizes = np.diff(words.indptr)
-    chosen = np.flatnonzero(sizes * share > n_labels)
-    column_of = np.full(n_words, -1, dtype=np.int32)
+    sizes = labels_of_words(rows.words, rows.n_words)
+    chosen = np.flatnonzero(sizes * share > len(rows))
+    column_of = np.full(rows.n_words, -1, dtype=np.int32)
     column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
-    columns = np.zeros((len(chosen), n_labels), dtype=np.float32)
-    for column, word in enumerate(chosen.tolist()):
-        place = slice(words.indptr[word], words.indptr[word + 1])
-        columns[column, words.indices[place]] = words.data[place]
-    listed = np.repeat(column_of < 0, sizes)
+    columns = np.zeros((len(chosen), len(rows)), dtype=np.float32)
     indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
-    lists = words.indices[listed].astype(np.int32), words.data[listed].astype(np.float32)
-    return Postings(indptr, *lists, column_of, columns, np.ones(len(chosen), dtype=np.float32))
+    lists, listed = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
+    turn(rows.indptr, rows.words, rows.weights, column_of, indptr[:-1].copy(), lists, listed, columns)
+    return Postings(indptr, lists, listed, column_of, columns, np.ones(len(chosen), dtype=np.float32))
 
 
 def largest_entries(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
