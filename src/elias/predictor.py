@@ -26,7 +26,7 @@ from .network_files import write_network
 from .persistence import write_json, written_beside
 from .plus import Plus
 from .predictions import Predictions, stack
-from .quick import FEW, Quick
+from .quick import Quick
 from .rare import rarely
 from .search import Ragged
 from .search_files import write_search
@@ -180,7 +180,7 @@ class Model:
 
     def look(self, given: Inputs, prepared: Any, rows: np.ndarray) -> Look:
         """Some inputs as the search sees them."""
-        if len(rows) <= FEW and self._quick is not None:
+        if self._quick is not None:
             return self._quick.look(*csr_arrays(words_of(given, rows)))
         return self.finder.look(prepared, rows)
 

@@ -82,7 +82,7 @@ class Quick:
             search.give_back(searching)
             self.plus.tables.give_back(own)
 
-        kernels.run(rows, n, 1 if n <= ALONE else self.plus.threads)
+        kernels.run(rows, n, self._threads(n))
         return shown(self.plus.fusion, out.labels, scores, places)
 
     def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
@@ -93,8 +93,12 @@ class Quick:
     def _embed(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n = len(indptr) - 1
         phi_BD, logits_BC = self._to_be_embedded(n)
-        embed_rows(0, n, indptr, words, values, self._embedding, phi_BD, logits_BC)
+        x = indptr, words, values
+        kernels.run(embed_rows, n, self._threads(n), *x, self._embedding, phi_BD, logits_BC)
         return phi_BD, logits_BC
+
+    def _threads(self, n: int) -> int:
+        return 1 if n <= ALONE else self.plus.threads
 
     def _to_be_embedded(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         dim, n_clusters = self._shape
