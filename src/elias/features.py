@@ -85,7 +85,7 @@ class TfIdf:
         ids, counts = self.words.counts_of(text)
         values: np.ndarray = _sublinear()[counts] * self.idf[ids]
         if len(ids):
-            values /= np.sqrt(np.add.reduce(values * values))
+            values /= np.sqrt(np.add.reduceat(values * values, [0]))  # the bits of `_weigh`
         return ids, values.astype(np.float32)
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:

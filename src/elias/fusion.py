@@ -4,8 +4,9 @@
     tree       s = w T(p, q, p q, n_l) + (1 - w) p q     T a decision tree; the paper's, up to a factor of 2
     product    s = p q
 
-`learned` minimises, on rows held out of everything else, a softmax cross-entropy over the labels of each row (which
-one is right) plus a binary cross-entropy (how sure). Then `probability` turns s into a probability.
+`learned` minimises, on rows held out of everything else, the softmax cross-entropy of each right label among the wrong
+ones of its row (which come first) plus a binary cross-entropy (how sure). Then `probability` turns s into a
+probability.
 In: `Evidence`, and which labels are right. Out: a score for each label; arrays on disk.
 """
 
@@ -181,7 +182,7 @@ def _fit_learned(evidence: Evidence, right: np.ndarray, settings: FusionSettings
         for start in range(0, len(order), BATCH):
             batch = torch.from_numpy(order[start : start + BATCH])
             z = x[batch] @ linear + torch.tanh(x[batch] @ hidden + shift) @ out + bias
-            total = _listwise_and_binary(z, y[batch], mask[batch])
+            total = _against_the_wrong_and_binary(z, y[batch], mask[batch])
             optimiser.zero_grad()
             total.backward()
             optimiser.step()
@@ -190,13 +191,16 @@ def _fit_learned(evidence: Evidence, right: np.ndarray, settings: FusionSettings
     return Learned(mean, spread, u, w, b, v, float(last[0]))
 
 
-def _listwise_and_binary(z: Any, y: Any, mask: Any) -> Any:
-    """Softmax cross-entropy of the right labels of each row, plus binary cross-entropy of every label, row means."""
+def _against_the_wrong_and_binary(z: Any, y: Any, mask: Any) -> Any:
+    """Softmax cross-entropy of each right label among itself and the wrong ones, plus binary cross-entropy; row means.
+
+    In one softmax over all labels the right ones of a row would compete, which costs P@1 where there are several.
+    """
     import torch
     from torch.nn import functional as F
 
     y = y * mask
-    log_share = torch.log_softmax(z.masked_fill(~mask, -1e9), dim=1).masked_fill(~mask, 0.0)
-    listwise = -(y * log_share).sum(1) / y.sum(1).clamp(min=1.0)
+    wrong = torch.logsumexp(z.masked_fill((y > 0) | ~mask, -1e9), dim=1, keepdim=True)
+    listwise = (F.softplus(wrong - z) * y).sum(1) / y.sum(1).clamp(min=1.0)
     binary = (F.binary_cross_entropy_with_logits(z, y, reduction="none") * mask).sum(1) / y.sum(1).clamp(min=1.0)
     return (listwise + binary).mean()

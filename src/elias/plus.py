@@ -227,7 +227,7 @@ def fit_plus(
     chosen = [fold >= 0, *(fold != number for number in range(fold.max() + 1))]
 
     def learn(number: int, _: int) -> Fusion:
-        torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
+        torch.set_num_threads(1)  # of this thread: another number may be left over in it
         kept = chosen[number]
         return fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
 

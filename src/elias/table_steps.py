@@ -72,6 +72,12 @@ def step_torch(step: Step) -> None:
     {"adamw": _adamw, "rowwise": _rowwise, "sgd": _sgd}[step.constants.kind](step)
 
 
+@torch.no_grad()
+def catch_up_torch(step: Step) -> None:
+    """What rows with momentum have missed, whoever makes the next step; gradients and rate are 0."""
+    _sgd(step)
+
+
 def _adamw(step: Step) -> None:
     state, rows, constants, gradients = step.state, step.rows, step.constants, step.gradients
     keep, count = _decay_and_count(step)
@@ -102,7 +108,6 @@ def _decay_and_count(step: Step) -> tuple[Tensor, Tensor]:
 
 
 def _sgd(step: Step) -> None:
-    """With gradients of 0 and a rate of 0 it is what rows have missed."""
     state, rows = step.state, step.rows
     since = state["touched"][rows].long()
     keep = torch.exp(step.decay_sum - state["decayed"][rows]).float()[:, None]

@@ -26,7 +26,7 @@ from torch import Tensor
 from . import kernels
 from .randomness import key
 from .rounding import as_array
-from .table_steps import STATE, Step, TableOptimiser, next_pull, step_torch, stored
+from .table_steps import STATE, Step, TableOptimiser, catch_up_torch, next_pull, step_torch, stored
 
 SETTLED_AT_ONCE = 1 << 16  # rows
 
@@ -171,7 +171,7 @@ class RowTable:
             return
         late = rows[self.state["touched"][rows] != self.clock]
         nothing = torch.zeros((len(late), self.width), device=self.values.device)
-        step_torch(self.step_of(late, nothing, 0.0))
+        catch_up_torch(self.step_of(late, nothing, 0.0))
 
     def _sgd_arrays(self) -> tuple[Any, ...]:
         state = [as_array(self.state[name]) for name in STATE["sgd"]]

@@ -26,7 +26,7 @@ def turn(indptr, words, weights, column_of, starts, lists, listed, columns):  # 
         for place in range(indptr[label], indptr[label + 1]):
             word = words[place]
             if column_of[word] >= 0:
-                columns[column_of[word], label] = weights[place]
+                columns[column_of[word], label] += weights[place]
             else:
                 lists[starts[word]], listed[starts[word]] = label, weights[place]
                 starts[word] += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Condition, Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -42,20 +42,28 @@ class Batcher:
         self._change = Condition()  # guards what waits and what is under way
         self._under_way, self._closed = 0, False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: list[Thread] = []
         metrics.gauge("elias_waiting_requests", "Requests accepted and not yet answered.", lambda: self.requests)
         metrics.gauge("elias_waiting_texts", "Their texts.", lambda: self.texts)
         metrics.gauge("elias_waiting_bytes", "Their bodies.", lambda: self.bytes)
 
     def start(self) -> None:
         """Called from the event loop that the requests come from."""
-        self._loop = asyncio.get_running_loop()
-        for number in range(THREADS):
-            Thread(target=self._work, name=f"elias-compute-{number}", daemon=True).start()
+        self._loop, self._closed = asyncio.get_running_loop(), False
+        names = [f"elias-compute-{number}" for number in range(THREADS)]
+        self._threads = [Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         with self._change:
             self._closed = True
             self._change.notify_all()
+
+    def join(self) -> None:
+        """Wait for the batches under way: a process that ends in the middle of one may crash."""
+        for thread in self._threads:
+            thread.join()
 
     def refuse_if_full(self) -> None:
         """Before a body is read."""
@@ -92,6 +100,8 @@ class Batcher:
         done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         job = Job(served, ask, texts, ids, gone, done, left=len(texts), lines=[""] * len(texts))
         with self._change:
+            if self._closed:
+                raise busy("the service is ending")
             are_first = not self._waiting.texts
             self._waiting.put(job)
             if are_first or self._waiting.texts >= CROWD:  # else somebody is awake already
@@ -104,17 +114,26 @@ class Batcher:
             raise busy(message, after=5) from None
 
     def _work(self) -> None:
-        """One compute thread: batch after batch until the end."""
-        while batch := self._next():
-            started, problem, answers = perf_counter(), None, list[list[str]]()
-            try:
-                answers = computed(batch)
-            except Exception as raised:  # belongs to those who asked
-                problem = raised
-            seconds = perf_counter() - started
+        """One compute thread, until the end."""
+        while self._one_batch():
+            pass
+
+    def _one_batch(self) -> bool:
+        """Compute a batch; while a thread waits for the next one, it keeps nothing of it, nor of a model since replaced."""
+        batch = self._next()
+        started, problem, answers = perf_counter(), None, list[list[str]]()
+        try:
+            answers = computed(batch) if batch else []
+        except Exception as raised:  # belongs to those who asked
+            problem = raised
+        except BaseException as raised:  # of an extension in need; the thread lives on
+            problem = RuntimeError(type(raised).__name__)
+        seconds = perf_counter() - started
+        if batch:
             with self._change:
                 self._under_way -= 1
             self._in_loop(self._answered, batch, answers, problem, seconds)
+        return bool(batch)
 
     def _next(self) -> list[Slice]:
         """What to compute now; waits for it. Nothing when the service ends."""
@@ -166,7 +185,7 @@ class Batcher:
 
     def _in_loop(self, call: Any, *arguments: Any) -> None:
         assert self._loop is not None
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits
             self._loop.call_soon_threadsafe(call, *arguments)
 
 

@@ -68,7 +68,12 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     log.info("listening", extra={"facts": {"url": f"http://{shown}:{port}", "token": options.token is not None}})
-    asyncio.run(server.serve(sockets=[sock]))
+    batcher = app.state.service.batcher
+    try:
+        asyncio.run(server.serve(sockets=[sock]))
+    finally:
+        batcher.close()
+        batcher.join()
     if failures:
         raise failures[0]
 
