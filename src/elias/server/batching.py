@@ -119,7 +119,7 @@ class Batcher:
             pass
 
     def _one_batch(self) -> bool:
-        """Compute a batch; while a thread waits for the next one, it keeps nothing of it, nor of a model since replaced."""
+        """Compute a batch; a thread that waits for the next keeps nothing of it, nor of a model replaced since."""
         batch = self._next()
         started, problem, answers = perf_counter(), None, list[list[str]]()
         try:
