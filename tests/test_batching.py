@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +58,8 @@ def with_batcher(work: Any) -> None:
             batcher.join()
         assert not any(thread.is_alive() for thread in batcher._threads)
 
-    asyncio.run(all_of_it())
+    with ThreadPoolExecutor(1) as own:  # the thread of the tests may have a loop already, the browser's
+        own.submit(lambda: asyncio.run(all_of_it())).result()
 
 
 def test_no_failure_ends_a_thread() -> None:
