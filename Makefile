@@ -25,10 +25,11 @@ demo: $(INSTALLED) ## fit, predict and explain on a small example
 
 # Lint and the compilation of kernels keep a core busy each; then the tests keep both.
 test: $(INSTALLED) ## lint, then the quick tests
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint kernels
+	@$(MAKE) --no-print-directory --jobs=2 lint kernels
 	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal
 
 kernels: $(INSTALLED)
+	@echo "compiling kernels: a minute or two the first time"
 	@$(BIN)/python tests/compile_kernels.py
 
 lint: $(INSTALLED) ## ruff check, ruff format --check, mypy

@@ -83,10 +83,7 @@ class TfIdf:
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Columns (int32, rising) and values (float32) of one text: the fast path for serving."""
         ids, counts = self.words.counts_of(text)
-        values: np.ndarray = _sublinear()[counts] * self.idf[ids]
-        if len(ids):
-            values /= np.sqrt(np.add.reduceat(values * values, [0]))  # the bits of `_weigh`
-        return ids, values.astype(np.float32)
+        return ids, self._weigh(ids, counts, np.asarray([0, len(ids)]))
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
         values: np.ndarray = _sublinear()[counts] * self.idf[ids]
