@@ -20,7 +20,7 @@ import numpy as np
 from timing import machine, report
 
 import elias
-from elias.evidence import RELATIVE
+from elias.evidence import Field
 from elias.gathering import search_arguments
 from elias.kernels.embed import embed_rows
 from elias.kernels.fuse import learned_scores, rank_rows
@@ -72,8 +72,9 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     def score(i: int) -> None:
         out = outs[i][2]
         scores, places = np.empty(out.labels.shape, dtype=np.float32), np.empty((1, 5), dtype=np.int64)
-        best = np.full((1, RELATIVE), -np.inf, dtype=np.float32)
-        learned_scores(0, 1, out, quick._log_counts[out.labels], quick._weights, best, scores)
+        field = Field.own(1)
+        log_counts = quick._log_counts[out.labels]
+        learned_scores(0, 1, out, log_counts, quick._weights, field.best, field.rising, scores)
         rank_rows(0, 1, out.labels, scores, places)
         shown(quick.plus.fusion, out.labels, scores, places)
 

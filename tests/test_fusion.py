@@ -13,7 +13,7 @@ import pytest
 from elias.config import FusionSettings
 from elias.devices import pick_threads
 from elias.errors import ModelError
-from elias.evidence import LEAST, N_COLUMNS, NAMES, RELATIVE, Evidence
+from elias.evidence import LEAST, N_COLUMNS, NAMES, RANKED, RELATIVE, Evidence, Field
 from elias.fusion import FARTHEST, NAME, Fusion, fit_fusion
 from elias.probability import fit_probability
 from elias.ranker import quality
@@ -44,10 +44,11 @@ def evidence(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Evidence, np.n
     return parts, right
 
 
-def test_columns_are_the_parts_and_their_distances() -> None:
+def test_columns_are_the_parts_their_distances_and_ranks() -> None:
     given, _ = evidence()
+    given.votes[0][:, ::2] = 0.0  # equal values share a rank
     columns = given.columns()
-    assert columns.shape == (40, 12, N_COLUMNS) == (40, 12, len(NAMES) + RELATIVE)
+    assert columns.shape == (40, 12, N_COLUMNS) == (40, 12, len(NAMES) + RELATIVE + len(RANKED))
     there = given.labels >= 0
     p = given.classifier * given.cluster_score * given.edge_score
     yhat = given.cluster_score * given.edge_score
@@ -62,6 +63,13 @@ def test_columns_are_the_parts_and_their_distances() -> None:
                 columns[row, there[row], len(NAMES) + place], columns[row, there[row], place] - best
             )
     np.testing.assert_allclose(columns[..., len(NAMES) - 1], np.log1p(given.counts), rtol=1e-5)
+    for place, values in enumerate((given.words[0], given.words[2], given.votes[0])):
+        for row in range(40):
+            own = values[row, there[row]]
+            more = [(own > value).sum() for value in own]
+            np.testing.assert_allclose(
+                columns[row, there[row], len(NAMES) + RELATIVE + place], np.log1p(more), rtol=1e-6
+            )
     assert np.isfinite(columns).all()
 
 
@@ -71,11 +79,16 @@ def test_the_kernel_is_the_formula(raised: float | None) -> None:
     given = replace(given, labels=np.where(np.arange(40)[:, None] < 2, -1, given.labels))  # rows with nobody
     learned = fit_fusion(given, right, FusionSettings(epochs=2), LOSS, 0).learned
     assert learned is not None
-    best = None if raised is None else given.best(given.columns()) + np.float32(raised)
+    given.words[0][:, ::3] = 0.25
+    field = None if raised is None else moved(given.field(), raised)
     there = given.labels >= 0
-    expected = learned(given.columns(best))
-    np.testing.assert_allclose(learned.of(given, best, threads=2)[there], expected[there], rtol=1e-4, atol=2e-5)
-    assert not learned.of(given, best)[~there].any()
+    expected = learned(given.columns(field))
+    np.testing.assert_allclose(learned.of(given, field, threads=2)[there], expected[there], rtol=1e-4, atol=2e-5)
+    assert not learned.of(given, field)[~there].any()
+
+
+def moved(field: Field, by: float) -> Field:
+    return Field(field.best + np.float32(by), field.rising + np.float32(by))
 
 
 def test_tanh_of_the_kernel() -> None:
@@ -100,14 +113,19 @@ def test_ranks_are_sorted_scores(k: int) -> None:
         assert places[row].tolist() == best + [-1] * (k - len(best))
 
 
-def test_a_better_best_moves_the_distances_only() -> None:
+def test_a_better_field_moves_distances_and_ranks_only() -> None:
     given, _ = evidence(1)
-    columns = given.columns()
-    best = given.best(columns)
-    np.testing.assert_array_equal(given.columns(best - 5), columns)  # a worse one changes nothing
-    raised = given.columns(best + 2)
-    np.testing.assert_array_equal(raised[..., : len(NAMES)], columns[..., : len(NAMES)])
-    np.testing.assert_allclose(raised[..., len(NAMES) :], columns[..., len(NAMES) :] - 2, atol=1e-4)
+    columns, field, there = given.columns(), given.field(), given.labels >= 0
+    np.testing.assert_array_equal(given.columns(field), columns)  # among themselves they are what they are
+    ranks = len(NAMES) + RELATIVE
+    worse = given.columns(moved(field, -5))
+    np.testing.assert_array_equal(worse[..., :ranks], columns[..., :ranks])  # a worse one moves no distance
+    assert not worse[there][:, ranks:].any()  # and everybody is first
+    better = given.columns(moved(field, 2))
+    np.testing.assert_array_equal(better[..., : len(NAMES)], columns[..., : len(NAMES)])
+    np.testing.assert_allclose(better[..., len(NAMES) : ranks], columns[..., len(NAMES) : ranks] - 2, atol=1e-4)
+    everybody = np.broadcast_to(np.log1p(there.sum(axis=1))[:, None, None], better[..., ranks:].shape)
+    np.testing.assert_allclose(better[..., ranks:][there], everybody[there], rtol=1e-6)
 
 
 def test_rows_with_nobody_and_extreme_parts_stay_finite() -> None:
@@ -181,6 +199,27 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
         assert (loaded.kind, loaded.loss, loaded.tree_weight) == (kind, "logistic", whole.tree_weight)
         np.testing.assert_array_equal(loaded.score(given), whole.score(given))
         assert (loaded.probability is None) == (whole.probability is None)
+
+
+@pytest.mark.parametrize("missing", [("v.x", "c.x", "vote"), ("v.x", "c.x", "vote", "vote and closest")])
+def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_them(
+    missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    given, right = evidence(10)
+    learned = fit_fusion(given, right, FusionSettings(epochs=2), LOSS, 0).learned
+    assert learned is not None
+    unknown = list(range(len(NAMES) + RELATIVE, N_COLUMNS))
+    if "vote and closest" in missing:
+        votes = [NAMES.index("vote"), NAMES.index("closest")]
+        unknown += [*votes, *(len(NAMES) + place for place in votes)]
+    arrays = {name: getattr(learned, name) for name in ("mean", "spread", "linear", "hidden")}
+    kept = {name: np.delete(values, unknown, axis=0) for name, values in arrays.items()}
+    Fusion("learned", LOSS, learned=replace(learned, **kept)).save(tmp_path)
+    ignoring = {name: arrays[name].copy() for name in ("linear", "hidden")}
+    for values in ignoring.values():
+        values[unknown] = 0.0
+    expected = Fusion("learned", LOSS, learned=replace(learned, **ignoring)).score(given)
+    np.testing.assert_allclose(Fusion.load(tmp_path).score(given), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

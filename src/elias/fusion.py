@@ -22,7 +22,7 @@ import numpy as np
 from . import kernels
 from .config import FusionSettings
 from .errors import ModelError
-from .evidence import LEAST, N_COLUMNS, NAMES, RELATIVE, Evidence
+from .evidence import LEAST, N_COLUMNS, NAMES, RANKED, Evidence, Field
 from .persistence import read_object, write_json
 from .probability import ProbabilityMap
 from .ranker import LOSSES, quality
@@ -54,22 +54,22 @@ class Learned:
         score: np.ndarray = x @ self.linear + np.tanh(x @ self.hidden + self.shift) @ self.out + np.float32(self.bias)
         return score
 
-    def of(self, evidence: Evidence, best: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+    def of(self, evidence: Evidence, field: Field | None = None, *, threads: int = 1) -> np.ndarray:
         """The scores of labels with their evidence, in one pass a row."""
         from .kernels.fuse import learned_scores
         from .kernels.gather import Gathered
 
         labels = evidence.labels
-        if best is None:
-            best = np.full((len(labels), RELATIVE), -np.inf, dtype=np.float32)
+        field = field or Field.own(len(labels))
         given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, *evidence.words,
                  *evidence.votes, np.log1p(evidence.counts))  # fmt: skip
         *parts, log_counts = (np.ascontiguousarray(part, dtype=np.float32) for part in given)
         whole = (np.ascontiguousarray(numbers, dtype=np.int32) for numbers in (labels, evidence.cluster))
         scores = np.empty(labels.shape, dtype=np.float32)
         kernels.run(
-            learned_scores, len(labels), threads, Gathered(*whole, *parts), log_counts, self.weights, best, scores
-        )
+            learned_scores, len(labels), threads, Gathered(*whole, *parts), log_counts, self.weights, field.best,
+            field.rising, scores,
+        )  # fmt: skip
         return scores
 
     @cached_property
@@ -94,10 +94,10 @@ class Fusion:
     tree_weight: float = 0.5
     probability: ProbabilityMap | None = None
 
-    def score(self, evidence: Evidence, best: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
-        """float32 [rows, m]; `best` as in `Evidence.columns`."""
+    def score(self, evidence: Evidence, field: Field | None = None, *, threads: int = 1) -> np.ndarray:
+        """float32 [rows, m]; `field` as in `Evidence.columns`."""
         if self.learned is not None:
-            return self.learned.of(evidence, best, threads=threads)
+            return self.learned.of(evidence, field, threads=threads)
         q = quality(evidence.margin, self.loss)
         product = evidence.p * q
         if self.tree is None:
@@ -135,15 +135,22 @@ class Fusion:
 def _learned(content: dict[str, Any]) -> Learned:
     arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
     units = arrays["out"].shape
-    if len(arrays["mean"]) == N_COLUMNS - 4:  # of a model made before neighbours voted
-        place = NAMES.index("vote")
-        for name, nothing in {"mean": 0.0, "spread": 1.0, "linear": 0.0, "hidden": 0.0}.items():
-            arrays[name] = np.insert(arrays[name], [place, place, N_COLUMNS - 4, N_COLUMNS - 4], nothing, axis=0)
+    unranked, vote = N_COLUMNS - len(RANKED), NAMES.index("vote")
+    if len(arrays["mean"]) == unranked - 4:  # of a model made before neighbours voted
+        _insert_nothing(arrays, [vote, vote, unranked - 4, unranked - 4])
+    if len(arrays["mean"]) == unranked:  # of one made before labels were ranked
+        _insert_nothing(arrays, [unranked] * len(RANKED))
     shapes = {"mean": (N_COLUMNS,), "spread": (N_COLUMNS,), "linear": (N_COLUMNS,), "hidden": (N_COLUMNS, *units)}
     for name, shape in {**shapes, "shift": units}.items():
         if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
             raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}, or numbers that are none")
     return Learned(**arrays, bias=float(content["bias"]))
+
+
+def _insert_nothing(arrays: dict[str, np.ndarray], places: list[int]) -> None:
+    """Columns that change no score, before those at some places."""
+    for name, nothing in {"mean": 0.0, "spread": 1.0, "linear": 0.0, "hidden": 0.0}.items():
+        arrays[name] = np.insert(arrays[name], places, nothing, axis=0)
 
 
 def fit_fusion(evidence: Evidence, right: np.ndarray, settings: FusionSettings, loss: str, seed: int) -> Fusion:

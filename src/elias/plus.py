@@ -22,7 +22,7 @@ import torch
 from . import kernels
 from .config import FusionSettings
 from .errors import ModelError
-from .evidence import Evidence
+from .evidence import Evidence, Field
 from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
 from .gathering import Sizes, WordTables, gather_at_once
@@ -71,10 +71,9 @@ class Plus:
     ) -> Predictions:  # fmt: skip
         """The k best of each row's own candidates, each with the score it has among the labels that `find` finds."""
         freely = self.gather(finder, look, bow, excluded, k)
-        best = freely.best(freely.columns())
         labels = padded(wanted)
         evidence = self._evidence(labels, finder.parts_of(look, labels), bow, look)
-        return self.rank(evidence, k, explain, best)
+        return self.rank(evidence, k, explain, freely.field())
 
     def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
@@ -110,11 +109,11 @@ class Plus:
         votes = self.neighbours.votes(bow, labels)
         return Evidence(labels, *parts, margin, words, votes, counts)
 
-    def rank(self, evidence: Evidence, k: int, explain: bool, best: np.ndarray | None = None) -> Predictions:
-        """The k best by the final score, ties to the lower label; `best` as in `Evidence.columns`."""
+    def rank(self, evidence: Evidence, k: int, explain: bool, field: Field | None = None) -> Predictions:
+        """The k best by the final score, ties to the lower label; `field` as in `Evidence.columns`."""
         from .kernels.fuse import rank_rows
 
-        scores = self.fusion.score(evidence, best, threads=self.threads)
+        scores = self.fusion.score(evidence, field, threads=self.threads)
         labels = np.ascontiguousarray(evidence.labels)
         places = np.empty((len(labels), k), dtype=np.int64)
         kernels.run(rank_rows, len(labels), self.threads, labels, scores, places)

@@ -14,7 +14,7 @@ import torch
 
 from . import kernels
 from .encoders.bag import BagEncoder
-from .evidence import RELATIVE
+from .evidence import Field
 from .features import TfIdf
 from .finder import Finder, Look
 from .fusion import Learned
@@ -66,7 +66,7 @@ class Quick:
         log_counts, scores = (np.empty(out.labels.shape, dtype=np.float32) for _ in range(2))
         places = np.empty((n, k), dtype=np.int64)
         phi_BD, logits_BC = self._to_be_embedded(n)
-        best, arguments = np.full((n, RELATIVE), -np.inf, dtype=np.float32), search_arguments(self.finder, sizes)
+        field, arguments = Field.own(n), search_arguments(self.finder, sizes)
         room = search.room_for(excluded, self.finder.network.settings.beam_size)
 
         def rows(start: int, stop: int) -> None:
@@ -77,7 +77,7 @@ class Quick:
                 searching, *own[1:], found, nearest, out,
             )  # fmt: skip
             np.take(self._log_counts, out.labels[start:stop], out=log_counts[start:stop], mode="clip")
-            learned_scores(start, stop, out, log_counts, self._weights, best, scores)
+            learned_scores(start, stop, out, log_counts, self._weights, field.best, field.rising, scores)
             rank_rows(start, stop, out.labels, scores, places)
             search.give_back(searching)
             self.plus.tables.give_back(own)

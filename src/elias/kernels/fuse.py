@@ -19,6 +19,7 @@ from .paths import key_of
 from .steps import FAST
 
 PARTS = 10  # columns of their own; all but the last have a distance to the best label beside them
+RANKED = (4, 6, 7)  # parts that have, after those, the logarithm of how many labels have more
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
 
 
@@ -37,19 +38,27 @@ class Weights(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def learned_scores(start, stop, parts, log_counts, weights, best, scores):  # type: ignore[no-untyped-def]
+def learned_scores(start, stop, parts, log_counts, weights, best, rising, scores):  # type: ignore[no-untyped-def]
     """The scores of rows start..stop from what was `Gathered`, 0 of nobody; `log_counts` [rows, m].
 
-    `best` [rows, PARTS - 1] raises what distances are measured from.
+    `best` and `rising` are an `evidence.Field`; where `rising` has no values, a row is ranked among its own.
     The labels of a row lie side by side in every column, so that eight of them are computed at a time.
     """
     room = parts.labels.shape[1]
-    columns, unit = np.zeros((2 * PARTS - 1, room), dtype=np.float32), np.empty(room, dtype=np.float32)
+    n_columns = 2 * PARTS - 1 + len(RANKED)
+    columns, unit = np.zeros((n_columns, room), dtype=np.float32), np.empty(room, dtype=np.float32)
+    own = np.empty(room, dtype=np.float32)
     for row in range(start, stop):
         plain_columns(row, parts, log_counts, weights.least, columns)
         for part in range(PARTS - 1):
             reach = max(largest(parts.labels[row], columns[part]), best[row, part])
             distances(columns[part], reach, columns[PARTS + part])
+        for place in range(len(RANKED)):
+            values, ranked = columns[RANKED[place]], columns[2 * PARTS - 1 + place]
+            if rising.shape[2] == 0:
+                log_ranks(values, sorted_values(parts.labels[row], values, own), ranked)
+            else:
+                log_ranks(values, rising[row, place], ranked)
         total = scores[row]
         total[:] = weights.bias
         for i in range(columns.shape[0]):
@@ -90,6 +99,32 @@ def largest(labels, column):  # type: ignore[no-untyped-def]
         if labels[place] >= 0:
             most = max(most, column[place])
     return most if np.isfinite(most) else np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def sorted_values(labels, column, room):  # type: ignore[no-untyped-def]
+    """The values of the labels by rising value, in `room`."""
+    count = 0
+    for place in range(len(labels)):
+        if labels[place] >= 0:
+            room[count] = column[place]
+            count += 1
+    room[:count].sort()
+    return room[:count]
+
+
+@njit(cache=True, nogil=True)
+def log_ranks(column, rising, out):  # type: ignore[no-untyped-def]
+    """log(1 + how many of the values are larger)."""
+    for place in range(len(column)):
+        low, high = 0, len(rising)
+        while low < high:  # the first one that is larger
+            middle = (low + high) // 2
+            if rising[middle] > column[place]:
+                high = middle
+            else:
+                low = middle + 1
+        out[place] = math.log1p(len(rising) - low)
 
 
 @njit(cache=True, nogil=True)
