@@ -24,12 +24,24 @@ PACKAGE = SOURCE / "elias"
 
 # From bottom to top. A module imports from its own layer or from lower ones.
 LAYERS = [
-    ["errors", "version", "config", "defaults", "persistence", "predictions", "randomness", "progress", "runs"],
+    [
+        "errors",
+        "version",
+        "setting_values",
+        "config",
+        "defaults",
+        "persistence",
+        "predictions",
+        "randomness",
+        "progress",
+    ]
+    + ["runs"],
     [
         "dataset",
         "words",
         "features",
         "clustering",
+        "hits",
         "metrics",
         "split",
         "sizes",
