@@ -34,8 +34,8 @@ LAYERS = [
         "predictions",
         "randomness",
         "progress",
-    ]
-    + ["runs"],
+        "runs",
+    ],
     [
         "dataset",
         "words",
