@@ -35,6 +35,7 @@ def draw(rows: list[dict[str, Any]], column: str, title: str, path: Path) -> Non
     mpl.rcParams.update({"text.color": GREY, "axes.labelcolor": GREY, "axes.edgecolor": GREY, "svg.hashsalt": "elias"})
     mpl.rcParams.update({"xtick.color": GREY, "ytick.color": GREY, "font.size": 11})
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(6, 3.6))
     for rule, colour in COLOURS.items():
@@ -43,6 +44,9 @@ def draw(rows: list[dict[str, Any]], column: str, title: str, path: Path) -> Non
         axes.annotate(f"C ~ {rule}", line[-1], xytext=(6, 0), textcoords="offset points", color=colour, va="center")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("labels L")
     axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
