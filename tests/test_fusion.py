@@ -91,6 +91,13 @@ def moved(field: Field, by: float) -> Field:
     return Field(field.best + np.float32(by), field.rising + np.float32(by))
 
 
+def test_the_kernel_ranks_the_parts_that_evidence_names() -> None:
+    from elias.kernels import fuse
+
+    assert len(NAMES) == fuse.PARTS
+    assert RANKED == fuse.RANKED
+
+
 def test_tanh_of_the_kernel() -> None:
     from elias.kernels.fuse import tanh_of
 

