@@ -82,6 +82,7 @@ LAYERS = [
     [
         "twins",
         "ranker",
+        "label_tree",
         "lexical",
         "neighbours",
         "sparse_rows",

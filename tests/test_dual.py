@@ -37,7 +37,7 @@ def solve(
     signs = np.array([sign for _, signs in pairs for sign in signs], dtype=np.int8)
     squares = np.asarray(x.multiply(x).sum(axis=1), dtype=np.float64).ravel()
     parts = kernels.run_ranges(
-        solve_labels, [*range(0, len(pairs), at_a_time), len(pairs)], threads, starts, rows, signs,
+        solve_labels, [*range(0, len(pairs), at_a_time), len(pairs)], threads, starts[:-1], starts[1:], rows, signs,
         x.indptr, x.indices, x.data, squares, x.shape[1], loss, cost,
         given_options["eps"], given_options["passes"], given_options["least"], given_options["keep_from"],
     )  # fmt: skip

@@ -38,7 +38,7 @@ def evidence(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Evidence, np.n
     margin = (2 * some() - 1.5 + right * some()).astype(np.float32)
     counts = rng.integers(0, 50, size=labels.shape)
     parts = Evidence(
-        labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, (some(), some(), some()),
+        labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, -some(), (some(), some(), some()),
         (some(), some()), counts,
     )  # fmt: skip
     return parts, right
@@ -53,7 +53,7 @@ def test_columns_are_the_parts_their_distances_and_ranks() -> None:
     p = given.classifier * given.cluster_score * given.edge_score
     yhat = given.cluster_score * given.edge_score
     z = np.log(given.classifier / (1 - given.classifier))
-    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin]
+    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin, given.path]
     expected += [*given.words, *given.votes]
     for place, values in enumerate(expected):
         np.testing.assert_allclose(columns[..., place][there], values[there], rtol=1e-3, atol=1e-4)
@@ -208,17 +208,17 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
         assert (loaded.probability is None) == (whole.probability is None)
 
 
-@pytest.mark.parametrize("missing", [("v.x", "c.x", "vote"), ("v.x", "c.x", "vote", "vote and closest")])
+@pytest.mark.parametrize("missing", [("path",), ("path", "ranks"), ("path", "ranks", "vote", "closest")])
 def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_them(
     missing: tuple[str, ...], tmp_path: Path
 ) -> None:
     given, right = evidence(10)
     learned = fit_fusion(given, right, FusionSettings(epochs=2), LOSS, 0).learned
     assert learned is not None
-    unknown = list(range(len(NAMES) + RELATIVE, N_COLUMNS))
-    if "vote and closest" in missing:
-        votes = [NAMES.index("vote"), NAMES.index("closest")]
-        unknown += [*votes, *(len(NAMES) + place for place in votes)]
+    parts = [NAMES.index(name) for name in missing if name in NAMES]
+    unknown = [*parts, *(len(NAMES) + part for part in parts)]
+    if "ranks" in missing:
+        unknown += range(len(NAMES) + RELATIVE, N_COLUMNS)
     arrays = {name: getattr(learned, name) for name in ("mean", "spread", "linear", "hidden")}
     kept = {name: np.delete(values, unknown, axis=0) for name, values in arrays.items()}
     Fusion("learned", LOSS, learned=replace(learned, **kept)).save(tmp_path)

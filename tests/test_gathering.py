@@ -15,6 +15,7 @@ from elias.evidence import Evidence
 from elias.finder import Finder, Look
 from elias.fusion import Fusion
 from elias.gathering import gather_together
+from elias.label_tree import LabelTree
 from elias.lexical import Lexical
 from elias.neighbours import Neighbours, build_neighbours
 from elias.paths import Ragged
@@ -22,6 +23,7 @@ from elias.plus import Plus
 from elias.predictor import Model
 from elias.sparse_rows import SparseRows, exact_columns
 from test_cpu_search import random_case
+from test_label_tree import random_tree
 from test_lexical import sparse
 
 SEEDS = st.integers(0, 1_000_000)
@@ -34,8 +36,9 @@ def random_plus(rng: np.random.Generator, n_labels: int, by_network: int, by_wor
     shares = rng.random((n_labels, 2)).astype(np.float32) * (rng.random((n_labels, 1)) < 0.8)
     lexical = Lexical(SparseRows.of(t), shares.astype(np.float32), SparseRows.of(sp.csr_matrix(v.T)), threads=2)
     ranker = SparseRows.of(w, rng.normal(size=n_labels))
+    tree = random_tree(rng, n_labels, N_WORDS) if rng.random() < 0.8 else LabelTree.none(N_WORDS)
     return Plus(
-        lexical=lexical, ranker=ranker, neighbours=random_neighbours(rng, n_labels),
+        lexical=lexical, ranker=ranker, tree=tree, neighbours=random_neighbours(rng, n_labels),
         fusion=Fusion("product", "squared-hinge"), counts=np.arange(n_labels) % 7,
         by_network=by_network, by_words=by_words, threads=2,
     )  # fmt: skip
@@ -50,7 +53,7 @@ def random_neighbours(rng: np.random.Generator, n_labels: int) -> Neighbours:
 
 def values_of(evidence: Evidence, row: int) -> dict[int, list[float]]:
     """All parts of each label of a row."""
-    names = ("cluster", "cluster_score", "edge_score", "classifier", "margin", "counts")
+    names = ("cluster", "cluster_score", "edge_score", "classifier", "margin", "path", "counts")
     columns = [*(getattr(evidence, name)[row] for name in names), *(part[row] for part in evidence.words)]
     columns += [part[row] for part in evidence.votes]
     there = np.flatnonzero(evidence.labels[row] >= 0).tolist()

@@ -276,5 +276,6 @@ def test_killed_in_the_sparse_steps_it_is_the_same_model(plus_folder: Path, tiny
 
 
 def test_switched_off_no_file_of_it_is_there(plus_folder: Path, tiny_model_folder: Path) -> None:
-    files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors", "neighbours.safetensors"}
+    files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors"}
+    files |= {"neighbours.safetensors", "label_tree.safetensors"}
     assert set(content(plus_folder)) - set(content(tiny_model_folder)) == files

@@ -169,7 +169,7 @@ def test_out_of_fold(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
         read_tensors(run / step / "ranker.safetensors")[0]["ranker.weights"] for step in ("12-ranker", "60-ranker")
     ]
     assert len(rankers[0]) != len(rankers[1])
-    changes = {**PLUS, "ranker.negatives_from": "out-of-fold", "ranker.cost": 0.5}
+    changes = {**PLUS, "ranker.negatives_from": "out-of-fold", "ranker.epsilon": 0.05}
     fit_to(data, output, settings=Settings().updated(changes), force=True)
     assert built(run) == ["60-ranker", "62-ranker", "70-fusion", "90-model"], "the folds stay"
 
@@ -224,3 +224,15 @@ def test_labels_without_a_training_row_are_found_by_their_texts(tmp_path: Path) 
             assert answer.parts["cluster"][0, place] == -1
             assert (model.predict(asked, candidates=[["unseen"]] * 2).labels[:, 0] == number).all()
     assert found == {True: [True, False], False: [False, False]}
+
+
+def test_without_a_label_tree(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
+    """One more part of the score, which can be left out; the network stays as it is."""
+    output, run = refitted(data, plus_folder, tmp_path / "model", label_tree=False), tmp_path / "model.run"
+    assert built(run) == ["12-ranker", "14-ranker", "70-fusion", "90-model"], "and no stage"
+    assert not (output / "label_tree.safetensors").exists()
+    without, whole = load_model(output, threads=2), load_model(plus_folder, threads=2)
+    assert without.plus is not None
+    assert whole.plus is not None
+    assert len(without.plus.tree.parents) == 0 < len(whole.plus.tree.parents)
+    assert evaluate_model(without, data).metrics["P@1"] > 60

@@ -173,7 +173,9 @@ class RankerSettings:
     folds: int = setting(2, "networks trained for out-of-fold negatives, each without a part of the rows", low=2)
     embedding: bool = setting(False, "its classifiers see [tf-idf, phi], as in the paper")
     embedding_scale: float = setting(1.0, "length of phi beside tf-idf rows of length 1", low=0.001)
-    refit: bool = setting(True, "train it again on all rows once the final score is learned")
+    label_tree: bool = setting(True, "a tree of classifiers over the labels beside it, one more part of the score")
+    leaf: int = setting(32, "labels of a leaf of that tree at most", low=1)
+    refit: bool = setting(True, "train all of this again on all rows once the final score is learned")
 
     @property
     def needs_network(self) -> bool:

@@ -2,6 +2,7 @@
 
     log p, z, log yhat      the network: p = sigmoid(z) * yhat, over all clusters the label has an edge from
     margin                  the ranker
+    path                    the label tree
     v.x, t.x, c.x           words: both, the label's own text, the texts that have it
     vote, closest           the nearest training texts: share of their votes, likeness of the closest that has it
     log(1 + n_l)            how often the label occurs in training
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-NAMES = ("log p", "z", "log yhat", "margin", "v.x", "t.x", "c.x", "vote", "closest", "log n")
+NAMES = ("log p", "z", "log yhat", "margin", "path", "v.x", "t.x", "c.x", "vote", "closest", "log n")
 RELATIVE = len(NAMES) - 1  # all but the last
 RANKED = tuple(NAMES.index(name) for name in ("v.x", "c.x", "vote"))
 N_COLUMNS = len(NAMES) + RELATIVE + len(RANKED)
@@ -53,6 +54,7 @@ class Evidence:
     edge_score: np.ndarray
     classifier: np.ndarray  # sigmoid(z)
     margin: np.ndarray
+    path: np.ndarray
     words: tuple[np.ndarray, np.ndarray, np.ndarray]  # v.x, t.x, c.x
     votes: tuple[np.ndarray, np.ndarray]  # vote, closest
     counts: np.ndarray  # n_l
@@ -89,6 +91,7 @@ class Evidence:
             np.log(sigma) - np.log1p(-sigma),
             np.log(np.maximum(self.cluster_score * self.edge_score, LEAST)),
             self.margin,
+            self.path,
             *self.words,
             *self.votes,
             np.log1p(self.counts),

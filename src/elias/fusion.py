@@ -22,7 +22,7 @@ import numpy as np
 from . import kernels
 from .config import FusionSettings
 from .errors import ModelError
-from .evidence import LEAST, N_COLUMNS, NAMES, RANKED, Evidence, Field
+from .evidence import LEAST, N_COLUMNS, Evidence, Field
 from .persistence import read_object, write_json
 from .probability import ProbabilityMap
 from .ranker import LOSSES, quality
@@ -61,8 +61,8 @@ class Learned:
 
         labels = evidence.labels
         field = field or Field.own(len(labels))
-        given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, *evidence.words,
-                 *evidence.votes, np.log1p(evidence.counts))  # fmt: skip
+        given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, evidence.path,
+                 *evidence.words, *evidence.votes, np.log1p(evidence.counts))  # fmt: skip
         *parts, log_counts = (np.ascontiguousarray(part, dtype=np.float32) for part in given)
         whole = (np.ascontiguousarray(numbers, dtype=np.int32) for numbers in (labels, evidence.cluster))
         scores = np.empty(labels.shape, dtype=np.float32)
@@ -135,11 +135,12 @@ class Fusion:
 def _learned(content: dict[str, Any]) -> Learned:
     arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
     units = arrays["out"].shape
-    unranked, vote = N_COLUMNS - len(RANKED), NAMES.index("vote")
-    if len(arrays["mean"]) == unranked - 4:  # of a model made before neighbours voted
-        _insert_nothing(arrays, [vote, vote, unranked - 4, unranked - 4])
-    if len(arrays["mean"]) == unranked:  # of one made before labels were ranked
-        _insert_nothing(arrays, [unranked] * len(RANKED))
+    if len(arrays["mean"]) == 15:  # of a model made before neighbours voted
+        _insert_nothing(arrays, [7, 7, 15, 15])
+    if len(arrays["mean"]) == 19:  # of one made before labels were ranked
+        _insert_nothing(arrays, [19] * 3)
+    if len(arrays["mean"]) == 22:  # of one made before there was a tree of labels
+        _insert_nothing(arrays, [4, 14])
     shapes = {"mean": (N_COLUMNS,), "spread": (N_COLUMNS,), "linear": (N_COLUMNS,), "hidden": (N_COLUMNS, *units)}
     for name, shape in {**shapes, "shift": units}.items():
         if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():

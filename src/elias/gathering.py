@@ -18,10 +18,12 @@ from . import kernels
 from .encoders import Inputs
 from .evidence import Evidence
 from .finder import Finder, Look
+from .kernels.climb import Climb
 from .kernels.find import Found
 from .kernels.gather import Gathered, Words, gather_rows, member_rows, word_rows
 from .kernels.neighbours import Ballot
 from .kernels.postings import Sums
+from .label_tree import LabelTree
 from .lexical import Lexical
 from .neighbours import Neighbours
 from .paths import Ragged
@@ -49,6 +51,7 @@ class Scratch(NamedTuple):
     sums: Sums
     x: np.ndarray  # float32 [W], zero
     ballot: Ballot
+    climb: Climb
 
 
 @dataclass(eq=False)
@@ -57,6 +60,7 @@ class WordTables:
 
     lexical: Lexical
     ranker: SparseRows
+    tree: LabelTree
     neighbours: Neighbours
     counts: np.ndarray  # n_l
     _free: deque[Scratch] = field(default_factory=deque, repr=False)
@@ -65,7 +69,7 @@ class WordTables:
     def table(self) -> Words:
         lexical, ranker = self.lexical, self.ranker
         labels = lexical.texts.table, lexical.shares
-        return Words(lexical.table, ranker.by_word, ranker.biases, *labels, self.neighbours.table)
+        return Words(lexical.table, ranker.by_word, ranker.biases, self.tree.table, *labels, self.neighbours.table)
 
     def take(self) -> Scratch:
         """Memory of an earlier call where there is one."""
@@ -75,7 +79,7 @@ class WordTables:
             n_labels, n_words = len(self.counts), len(self.lexical.postings)
             place_of = np.zeros(n_labels, dtype=np.int32)
             x = np.zeros(n_words, dtype=np.float32)
-            return Scratch(place_of, no_sums(n_labels), x, self.neighbours.new_ballot())
+            return Scratch(place_of, no_sums(n_labels), x, self.neighbours.new_ballot(), self.tree.new_climb())
 
     def give_back(self, scratch: Scratch) -> None:
         self._free.append(scratch)
@@ -83,7 +87,7 @@ class WordTables:
     def evidence(self, out: Gathered) -> Evidence:
         counted = np.where(out.labels >= 0, self.counts[out.labels], 0)
         words, votes = (out.both, out.text, out.rows), (out.vote, out.closest)
-        return Evidence(*out[:6], words, votes, counted)
+        return Evidence(*out[:7], words, votes, counted)
 
 
 def gather_at_once(

@@ -7,7 +7,7 @@
         vectorizer.json, .npy    tf-idf (texts only)
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
         search.safetensors       what the CPU search reads, made from the others; may be deleted
-        plus.json, fusion.json, {lexical,ranker,neighbours}.safetensors      ELIAS++, where it is on
+        plus.json, fusion.json, {lexical,ranker,label_tree,neighbours}.safetensors    ELIAS++, where it is on
 
 format_version 4 (2: classifiers may be bfloat16 or int8; 3: plus.json; 4: neighbours). Policy: a change that an older
 elias would misread raises it; this version reads every format_version up to its own and refuses newer ones, naming
@@ -26,6 +26,7 @@ from .errors import ModelError
 from .features import FILES as TFIDF_FILES
 from .features import TfIdf
 from .label_file import read_labels
+from .label_tree import NAME as TREE
 from .lexical import NAME as LEXICAL
 from .model import Network
 from .neighbours import NAME as NEIGHBOURS
@@ -92,7 +93,7 @@ def _load_plus(
         return None
     n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
     folders = [folder] if like is None else [folder, like[0]]
-    names = [name for name in (LEXICAL, RANKER, NEIGHBOURS) if any((path / name).exists() for path in folders)]
+    names = [name for name in (LEXICAL, RANKER, TREE, NEIGHBOURS) if any((path / name).exists() for path in folders)]
     other = None if like is None or not same_files(folder, like[0], *names) else like[1].plus
     return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.label_dim, like=other)
 

@@ -26,6 +26,7 @@ from .evidence import Evidence, Field
 from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
 from .gathering import Sizes, WordTables, gather_at_once
+from .label_tree import LabelTree
 from .lexical import Lexical
 from .model import ragged
 from .neighbours import Neighbours
@@ -49,6 +50,7 @@ class Plus:
 
     lexical: Lexical
     ranker: SparseRows
+    tree: LabelTree
     neighbours: Neighbours
     fusion: Fusion
     counts: np.ndarray  # n_l
@@ -87,7 +89,7 @@ class Plus:
 
     @cached_property
     def tables(self) -> WordTables:
-        return WordTables(self.lexical, self.ranker, self.neighbours, self.counts)
+        return WordTables(self.lexical, self.ranker, self.tree, self.neighbours, self.counts)
 
     def gather_stepwise(
         self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
@@ -104,10 +106,11 @@ class Plus:
         """`both` is v . x where it is known."""
         seen = with_embedding(bow, look.phi_BD.cpu().numpy(), self.embedding) if self.embedding else bow
         margin = self.ranker.products(seen, labels, threads=self.threads)
+        path = self.tree.paths(bow, labels, threads=self.threads)
         words = self.lexical.scores(bow, labels, both)
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)
         votes = self.neighbours.votes(bow, labels)
-        return Evidence(labels, *parts, margin, words, votes, counts)
+        return Evidence(labels, *parts, margin, path, words, votes, counts)
 
     def rank(self, evidence: Evidence, k: int, explain: bool, field: Field | None = None) -> Predictions:
         """The k best by the final score, ties to the lower label; `field` as in `Evidence.columns`."""
@@ -132,6 +135,8 @@ class Plus:
     def save(self, folder: Path) -> None:
         self.lexical.save(folder)
         save_ranker(self.ranker, folder)
+        if len(self.tree.parents):
+            self.tree.save(folder)
         if self.neighbours.most:
             self.neighbours.save(folder)
         self.write_score(folder)
@@ -139,7 +144,8 @@ class Plus:
     def write_score(self, folder: Path) -> None:
         """The final score alone."""
         self.fusion.save(folder)
-        sizes = {"by_network": self.by_network, "by_words": self.by_words, "neighbours": self.neighbours.most}
+        sizes = {"by_network": self.by_network, "by_words": self.by_words, "neighbours": self.neighbours.most,
+                 "label_tree": bool(len(self.tree.parents))}  # fmt: skip
         write_json(folder / NAME, {**sizes, "embedding": self.embedding} if self.embedding else sizes)
 
     @classmethod
@@ -161,10 +167,16 @@ class Plus:
         return cls(
             lexical=like.lexical if like else Lexical.load(folder, **size),
             ranker=like.ranker if like else load_ranker(folder, n_labels=n_labels, n_words=seen),
+            tree=like.tree if like else _tree(folder, bool(sizes.get("label_tree")), n_labels, n_words),
             neighbours=like.neighbours if like else _neighbours(folder, bool(sizes.get("neighbours")), size),
             fusion=Fusion.load(folder), counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"],
             threads=threads, embedding=embedding,
         )  # fmt: skip
+
+
+def _tree(folder: Path, is_there: bool, n_labels: int, n_words: int) -> LabelTree:
+    """That of a folder; none in models made without one, or before there was any."""
+    return LabelTree.load(folder, n_labels=n_labels, n_words=n_words) if is_there else LabelTree.none(n_words)
 
 
 def _neighbours(folder: Path, are_there: bool, size: dict[str, int]) -> Neighbours:

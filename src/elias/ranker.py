@@ -59,22 +59,31 @@ def train_ranker(
     threads: int = 1,
 ) -> SparseRows:
     """The classifiers of all labels. Columns from `n_words` on (None: there are none) are those of phi."""
-    from .kernels.dual import row_squares, solve_labels
-
     n_labels = labels.shape[1]
     learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
     found = np.where(learned[found], found, -1).astype(np.int32)  # labels without positives need no negatives
     starts, rows, signs = training_pairs(found, labels, excluded)
+    ranker = solve(bow, starts[:-1], starts[1:], rows, signs, settings, n_words=n_words, threads=threads)
+    ranker.biases[~learned] = NO_POSITIVES
+    return ranker
+
+
+def solve(
+    bow: sp.csr_matrix, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, signs: np.ndarray,
+    settings: RankerSettings, *, n_words: int | None = None, labels_at_a_time: int = LABELS_AT_A_TIME, threads: int = 1,
+) -> SparseRows:  # fmt: skip
+    """A classifier for each range starts[l] : ends[l] of the pairs (rows, signs)."""
+    from .kernels.dual import row_squares, solve_labels
+
     squares = np.empty(bow.shape[0])
     kernels.run(row_squares, len(squares), threads, bow.indptr, bow.data, squares)
-    cuts = [*range(0, n_labels, LABELS_AT_A_TIME), n_labels]
+    cuts = [*range(0, len(starts), labels_at_a_time), len(starts)]
     parts = kernels.run_ranges(
-        solve_labels, cuts, threads, starts, rows, signs, bow.indptr, bow.indices, bow.data, squares,
+        solve_labels, cuts, threads, starts, ends, rows, signs, bow.indptr, bow.indices, bow.data, squares,
         bow.shape[1], LOSSES[settings.loss], settings.cost, settings.epsilon, settings.passes, settings.least_weight,
         bow.shape[1] if n_words is None else n_words,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    biases[~learned] = NO_POSITIVES
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return SparseRows(indptr, words, weights, biases, bow.shape[1])
 

@@ -5,6 +5,7 @@ product(x, l) = w_l . x + b_l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,12 @@ class SparseRows:
         given = np.zeros(n_labels, dtype=np.float32) if biases is None else biases.astype(np.float32)
         indptr, words = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
         return cls(indptr, words, matrix.data.astype(np.float32), given, n_words)
+
+    @classmethod
+    def nobody(cls, n_words: int) -> SparseRows:
+        """No rows."""
+        nothing = np.empty(0, dtype=np.float32)
+        return cls(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), nothing, nothing, n_words)
 
     def __len__(self) -> int:
         return len(self.biases)
@@ -101,6 +108,16 @@ class SparseRows:
         if not whole:
             raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
         return cls(indptr, words, weights, biases, n_words)
+
+
+def stacked(parts: Sequence[SparseRows]) -> SparseRows:
+    """The rows of all, one after the other."""
+    sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    words, weights, biases = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("words", "weights", "biases")
+    )
+    return SparseRows(indptr, words, weights, biases, parts[0].n_words)
 
 
 def csr_arrays(x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,5 @@
-"""What the steps of ELIAS++ make: the words of some rows, the labels that rows find, the ranker, the final score."""
+"""What the steps of ELIAS++ make: the words of some rows, the labels that rows find, the ranker, the label tree, the
+final score."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from .config import Settings, known, noise_seed
 from .dataset.rows import KIND_LABEL_TEXT
 from .finder import BATCH, Finder
 from .fusion import Fusion
+from .label_tree import LabelTree, grow
 from .lexical import Lexical, build_lexical
 from .model import ragged
 from .neighbours import Neighbours, build_neighbours
@@ -96,6 +98,24 @@ def write_ranker(folder: Path, rows: WordRows, features: sp.csr_matrix, found: n
     save_ranker(ranker, folder)
 
 
+def write_tree(folder: Path, rows: WordRows, s: Settings) -> None:
+    """The label tree of some rows, into a folder."""
+    if s.ranker.label_tree:
+        grow(rows.bow, rows.labels, rows.excluded, s.ranker, seed=s.run.seed, threads=known(s.run.threads)).save(folder)
+
+
+def what_a_tree_depends_on(s: Settings) -> dict[str, Any]:
+    """The ranker's settings that it heeds, and the seed."""
+    names = ("label_tree", "leaf", "cost", "passes", "least_weight")
+    return {**{name: getattr(s.ranker, name) for name in names}, "seed": s.run.seed}
+
+
+def _tree(folder: Path, s: Settings, n_labels: int, n_words: int) -> LabelTree:
+    return (
+        LabelTree.load(folder, n_labels=n_labels, n_words=n_words) if s.ranker.label_tree else LabelTree.none(n_words)
+    )
+
+
 def _neighbours(folder: Path, s: Settings, n_labels: int, n_words: int) -> Neighbours:
     if s.lexical.neighbours == 0:
         return Neighbours.nobody(n_labels, n_words)
@@ -120,6 +140,7 @@ def write_score(
     plus = Plus(
         lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
         ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),
+        tree=_tree(words, s, n_labels, n_words),
         neighbours=_neighbours(words, s, n_labels, n_words),
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
         by_words=s.lexical.candidates, threads=threads, embedding=s.ranker.embedding_scale * s.ranker.embedding,

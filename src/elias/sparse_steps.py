@@ -41,10 +41,12 @@ from .sparse_side import (
     found_by_network,
     found_by_words,
     nothing_found,
+    what_a_tree_depends_on,
     write_lexical,
     write_neighbours,
     write_ranker,
     write_score,
+    write_tree,
 )
 
 NOBODY = -1  # of a row that no network is asked about
@@ -68,7 +70,7 @@ class SparseSteps:
     def words(self) -> None:
         """The steps that need no network: of the training rows, and of all rows."""
         s = self.settings
-        depends: dict[str, Any] = {"lexical": vars(s.lexical)}
+        depends: dict[str, Any] = {"lexical": vars(s.lexical), "tree": what_a_tree_depends_on(s)}
         if not s.ranker.needs_network:
             depends["ranker"] = vars(s.ranker)
         for name, source in zip(("12", "14"), self.sources if self.is_on else [], strict=False):
@@ -77,6 +79,7 @@ class SparseSteps:
                 rows = source()
                 lexical = write_lexical(folder, self._with_unseen(rows), s)
                 write_neighbours(folder, rows, s)
+                write_tree(folder, rows, s)
                 if not s.ranker.needs_network:
                     write_ranker(folder, rows, rows.bow, found_by_words(lexical, rows, s), s)
 

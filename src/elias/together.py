@@ -1,6 +1,6 @@
 """Members of an ensemble that were made from the same words: tf-idf, sums over words and margins are computed once.
 
-    members of a text share    tf-idf, v.x, t.x, c.x, margin, votes, the labels that the words find
+    members of a text share    tf-idf, v.x, t.x, c.x, margin, path, votes, the labels that the words find
     each one's own             phi, the labels that its network finds, its final score
 
 In: models that hold the very same tables (`load` sees to it where files are the same). Out: what each one predicts.
@@ -31,7 +31,7 @@ def share_words(members: Sequence[Model]) -> bool:
             return False
         if plus.lexical is not first.plus.lexical or plus.ranker is not first.plus.ranker:
             return False
-        if plus.neighbours is not first.plus.neighbours:
+        if plus.neighbours is not first.plus.neighbours or plus.tree is not first.plus.tree:
             return False
         if plus.embedding or plus.sizes(1) != first.plus.sizes(1):
             return False

@@ -4,7 +4,7 @@
     logistic        min_w  1/2 |w|^2 + C sum_i log(1 + exp(-y_i w.x_i))     (Yu, Huang and Lin 2011)
 
 Rows are sparse (CSR) with one more feature of value 1, the bias. A label sees its own pairs only: pairs[starts[l] :
-starts[l + 1]] are row numbers, signs say y. w lives in a scratch array as long as the vocabulary, which is zero before
+ends[l]] are row numbers, signs say y. w lives in a scratch array as long as the vocabulary, which is zero before
 and after each label, so a label costs time in proportion to its own pairs. The order of the pairs is shuffled by a
 generator seeded with the label, so results depend neither on threads nor on timing.
 Twin: `tests/test_dual.py` minimises the same functions with scipy and liblinear.
@@ -174,20 +174,20 @@ def _emit(rows, indptr, indices, w, least, keep_from, out_words, out_weights):  
 
 @njit(cache=True, nogil=True)
 def solve_labels(  # type: ignore[no-untyped-def]
-    first, last, starts, pairs, signs, indptr, indices, data, squares, n_words, loss, cost, eps, passes, least,
+    first, last, starts, ends, pairs, signs, indptr, indices, data, squares, n_words, loss, cost, eps, passes, least,
     keep_from
 ):  # fmt: skip
     """(words, weights, counts, biases) of the labels first .. last, one after the other."""
     longest = 0
     for label in range(first, last):
-        longest = max(longest, starts[label + 1] - starts[label])
+        longest = max(longest, ends[label] - starts[label])
     w = np.zeros(n_words, dtype=np.float32)
     alpha, order = np.empty(longest), np.empty(longest, dtype=np.int64)
     words, weights = np.empty(1 << 16, dtype=np.int32), np.empty(1 << 16, dtype=np.float32)
     counts, biases = np.zeros(last - first, dtype=np.int64), np.empty(last - first, dtype=np.float32)
     filled = 0
     for label in range(first, last):
-        rows, y = pairs[starts[label] : starts[label + 1]], signs[starts[label] : starts[label + 1]]
+        rows, y = pairs[starts[label] : ends[label]], signs[starts[label] : ends[label]]
         if loss == SQUARED_HINGE:
             bias = _squared_hinge(rows, y, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, label)
         else:

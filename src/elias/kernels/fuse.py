@@ -18,8 +18,8 @@ from numba import njit
 from .paths import key_of
 from .steps import FAST
 
-PARTS = 10  # columns of their own; all but the last have a distance to the best label beside them
-RANKED = (4, 6, 7)  # parts that have, after those, the logarithm of how many labels have more
+PARTS = 11  # columns of their own; all but the last have a distance to the best label beside them
+RANKED = (5, 7, 8)  # parts that have, after those, the logarithm of how many labels have more
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
 
 
@@ -86,9 +86,9 @@ def plain_columns(row, parts, log_counts, least, out):  # type: ignore[no-untype
         out[0, column] = math.log(max(sigma * yhat, least))
         out[1, column] = math.log(inside) - math.log1p(-inside)
         out[2, column] = math.log(max(yhat, least))
-    out[3], out[4], out[5] = parts.margin[row], parts.both[row], parts.text[row]
-    out[6], out[7], out[8] = parts.rows[row], parts.vote[row], parts.closest[row]
-    out[9] = log_counts[row]
+    out[3], out[4] = parts.margin[row], parts.path[row]
+    out[5], out[6], out[7] = parts.both[row], parts.text[row], parts.rows[row]
+    out[8], out[9], out[10] = parts.vote[row], parts.closest[row], log_counts[row]
 
 
 @njit(cache=True, nogil=True)

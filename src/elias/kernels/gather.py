@@ -3,8 +3,8 @@
     1  the best labels of the network                                     `find.py`
     2  the sums of the words over all labels, and the best of them        `postings.py`
     3  both lists as one, each label once
-    4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin, v.x, t.x and c.x, and how
-       the nearest training texts vote for it                              `neighbours.py`
+    4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin and the path of the label
+       tree (`climb.py`), v.x, t.x and c.x, and how the nearest training texts vote for it (`neighbours.py`)
 
 What step 1 knows of a label (sigmoid(z)) and step 2 of all (v.x) is not computed again. Members of an ensemble that
 have the same words share what the words say (`word_rows`); the network's part is each one's own (`member_rows`).
@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .climb import climb_paths, margins
 from .find import classifier_of, find_rows
 from .neighbours import vote_rows
 from .paths import strongest_path
@@ -34,6 +35,7 @@ class Words(NamedTuple):
     postings: NamedTuple  # Postings
     ranker: NamedTuple  # Postings: the ranker's weights, seen from the words
     biases: np.ndarray  # float32 [L], of the ranker
+    tree: NamedTuple  # Tree
     texts: NamedTuple  # Rows
     shares: np.ndarray  # float32 [L, 2]
     neighbours: NamedTuple  # Texts
@@ -48,6 +50,7 @@ class Gathered(NamedTuple):
     edge_score: np.ndarray
     classifier: np.ndarray
     margin: np.ndarray
+    path: np.ndarray
     both: np.ndarray
     text: np.ndarray
     rows: np.ndarray
@@ -58,7 +61,7 @@ class Gathered(NamedTuple):
 @njit(cache=True, nogil=True)
 def gather_rows(  # type: ignore[no-untyped-def]
     start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, by_label, x_indptr, x_words, x_values,
-    words, excluded_indptr, excluded_labels, search_scratch, sums, x, ballot, found, nearest, out,
+    words, excluded_indptr, excluded_labels, search_scratch, sums, x, ballot, climb, found, nearest, out,
 ):  # fmt: skip
     """Fill `out` for rows start..stop, whatever it holds before. Scratch as in `word_rows`.
 
@@ -73,7 +76,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     word_rows(
         start, stop, found.labels, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels,
-        search_scratch.place_of, sums, x, ballot, nearest, out,
+        search_scratch.place_of, sums, x, ballot, climb, nearest, out,
     )  # fmt: skip
     s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
     for row in range(start, stop):
@@ -86,11 +89,11 @@ def gather_rows(  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def word_rows(  # type: ignore[no-untyped-def]
     start, stop, asked, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels, place_of, sums, x,
-    ballot, nearest, out,
+    ballot, climb, nearest, out,
 ):  # fmt: skip
     """The best labels by words into `nearest`; those and the labels asked about, each once, into `out` with v.x, t.x,
-    c.x, margin and votes. `x` is zero, as long as there are words; `sums` as in `postings`, `ballot` as in
-    `neighbours`; `place_of` [L] has any content.
+    c.x, margin, path and votes. `x` is zero, as long as there are words; `sums` as in `postings`, `ballot` as in
+    `neighbours`, `climb` as in `climb`; `place_of` [L] has any content.
     """
     scores = np.empty(nearest.shape[1], dtype=np.float32)
     for row in range(start, stop):
@@ -106,7 +109,10 @@ def word_rows(  # type: ignore[no-untyped-def]
         clear(touched, sums)
     for row in range(start, stop):
         first, last = x_indptr[row], x_indptr[row + 1]
-        margins(x_words[first:last], x_values[first:last], words, sums.sums, out.labels[row], out.margin[row])
+        own, own_values = x_words[first:last], x_values[first:last]
+        labels = out.labels[row, : how_many(out.labels[row])]
+        margins(own, own_values, words.ranker, words.biases, sums.sums, labels, out.margin[row])
+        climb_paths(own, own_values, words.tree, climb, labels, out.path[row])
     for row in range(start, stop):
         text_parts(row, x_indptr, x_words, x_values, words, x, out)
     vote_rows(
@@ -133,7 +139,8 @@ def member_rows(  # type: ignore[no-untyped-def]
                     continue
                 taken[place] = True
                 out.labels[row, count], out.both[row, count] = own[column], shared.both[row, place]
-                out.margin[row, count], out.text[row, count] = shared.margin[row, place], shared.text[row, place]
+                out.margin[row, count], out.path[row, count] = shared.margin[row, place], shared.path[row, place]
+                out.text[row, count] = shared.text[row, place]
                 out.rows[row, count], out.vote[row, count] = shared.rows[row, place], shared.vote[row, place]
                 out.closest[row, count] = shared.closest[row, place]
                 count += 1
@@ -149,7 +156,8 @@ def nothing(row, out):  # type: ignore[no-untyped-def]
     out.labels[row, :], out.cluster[row, :] = -1, -1
     for part in (out.cluster_score, out.edge_score, out.classifier, out.margin, out.both, out.text, out.rows):
         part[row, :] = np.float32(0.0)
-    out.vote[row, :], out.closest[row, :] = np.float32(0.0), np.float32(0.0)
+    for part in (out.path, out.vote, out.closest):
+        part[row, :] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True)
@@ -214,38 +222,6 @@ def network_parts(row, known, phi, s_C, classifiers, by_label, out):  # type: ig
             out.edge_score[row, column] = by_label.scores[edge]
         if column >= known:
             out.classifier[row, column] = classifier_of(label, phi, classifiers)
-
-
-@njit(cache=True, nogil=True)
-def margins(x_words, x_values, words, sums, labels, out):  # type: ignore[no-untyped-def]
-    """w_l . x + b_l of some labels. From the words, not from the labels: a text has few words, a label many weights.
-
-    `sums` is zero before and after.
-    """
-    ranker, length = words.ranker, 0
-    labels = labels[: how_many(labels)]
-    for column in range(len(labels)):
-        out[column] = words.biases[labels[column]]
-    for j in range(len(x_words)):
-        word, value = x_words[j], x_values[j]
-        number = ranker.column_of[word]
-        if number >= 0:
-            codes, factor = ranker.codes[number], value * ranker.steps[number]
-            for column in range(len(labels)):
-                out[column] += factor * np.float32(codes[labels[column]])
-        else:
-            length += ranker.indptr[word + 1] - ranker.indptr[word]
-            for place in range(ranker.indptr[word], ranker.indptr[word + 1]):
-                sums[ranker.labels[place]] += value * ranker.weights[place]
-    for column in range(len(labels)):
-        out[column] += sums[labels[column]]
-    if length > len(sums) // 8:
-        sums[:] = np.float32(0.0)
-        return
-    for word in x_words:
-        if ranker.column_of[word] < 0:
-            for place in range(ranker.indptr[word], ranker.indptr[word + 1]):
-                sums[ranker.labels[place]] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

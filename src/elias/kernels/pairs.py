@@ -37,3 +37,31 @@ def pairs_by_label(  # type: ignore[no-untyped-def]
                 if write:
                     rows[places[label]], signs[places[label]] = row, np.int8(-1)
                 places[label] += 1
+
+
+@njit(cache=True, nogil=True)
+def pairs_of_siblings(  # type: ignore[no-untyped-def]
+    start, stop, first, group, indptr, own, above_indptr, above, out_indptr, left_out, starts, ends, rows, signs
+):
+    """The texts of the parents of nodes first + start .. first + stop, with the sign of each node; none left out.
+
+    All lists of texts rise. Node first + i writes from starts[i] on and says in ends[i] where it stopped.
+    """
+    for i in range(start, stop):
+        node, at = first + i, starts[i]
+        ends[i] = at
+        if group[node] < 0:
+            continue
+        mine, out = indptr[node], out_indptr[node]
+        for j in range(above_indptr[group[node]], above_indptr[group[node] + 1]):
+            row = above[j]
+            while out < out_indptr[node + 1] and left_out[out] < row:
+                out += 1
+            is_mine = mine < indptr[node + 1] and own[mine] == row
+            if is_mine:
+                mine += 1
+            elif out < out_indptr[node + 1] and left_out[out] == row:
+                continue
+            rows[at], signs[at] = row, np.int8(1) if is_mine else np.int8(-1)
+            at += 1
+        ends[i] = at
