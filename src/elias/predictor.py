@@ -33,7 +33,7 @@ from .search_files import write_search
 from .sparse_rows import csr_arrays
 from .version import __version__
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MOST_CANDIDATES = 1 << 22  # scored at a time
 PARTS = 32  # numbers that ELIAS++ holds of each
 
