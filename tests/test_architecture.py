@@ -57,6 +57,7 @@ LAYERS = [
             "rounding",
             "table_steps",
             "tables",
+            "linear",
             "encoders",
             "index",
             "paths",

@@ -22,6 +22,7 @@ from . import classifiers, loss, search
 from .encoders.bag import take_rows
 from .encoders.protocol import Encoder, Learning
 from .index import LabelIndex
+from .linear import linear
 from .search import Ragged
 from .stored_rows import StoredRows
 from .tables import RowTable
@@ -115,7 +116,7 @@ class Network:
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """Equations (1) to (8) for one batch."""
         phi_BD = self.encoder.encode(prepared, batch.rows, learning)
-        logits_BC = self.clusters(phi_BD)
+        logits_BC = linear(self.clusters, phi_BD, self.threads)
         clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, learning)
         s_BT = search.cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
         place_BT, indptr_U, labels_F, e_F = self._touched_edges(clusters_BT, learning)

@@ -36,7 +36,7 @@ class BagEncoder:
         self.dim = embeddings.shape[1]
         self.word_dropout = word_dropout
         self.words = RowTable(embeddings, threads=threads)
-        self.head = Head(self.dim, radius=radius, dropout=dropout)
+        self.head = Head(self.dim, radius=radius, dropout=dropout, threads=threads)
 
     def module(self) -> nn.Module:
         return self.head

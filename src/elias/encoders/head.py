@@ -12,20 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..linear import linear
 from .protocol import Learning
 
 
 class Head(nn.Module):
-    def __init__(self, dim: int, *, radius: float, dropout: float) -> None:
+    def __init__(self, dim: int, *, radius: float, dropout: float, threads: int = 1) -> None:
         super().__init__()
         self.residual = nn.Linear(dim, dim)
         nn.init.zeros_(self.residual.weight)
         nn.init.zeros_(self.residual.bias)
-        self.radius, self.dropout = radius, dropout
+        self.radius, self.dropout, self.threads = radius, dropout, threads
 
     def forward(self, h_BD: Tensor, learning: Learning | None = None) -> Tensor:
         n_BD = F.normalize(h_BD, dim=1)
-        u_BD = n_BD + F.gelu(self.residual(n_BD))
+        u_BD = n_BD + F.gelu(linear(self.residual, n_BD, self.threads))
         something_B1 = (h_BD != 0).any(dim=1, keepdim=True)
         phi_BD = self.radius * F.normalize(u_BD, dim=1) * something_B1
         if learning is None:

@@ -120,6 +120,16 @@ def best_path_to(label, clusters_T, cluster_scores_T, indptr, edge_labels, edge_
 
 
 @njit(cache=True, nogil=True)
+def not_below(factor, scores, bar, chosen):  # type: ignore[no-untyped-def]
+    """Where factor * score is not below the bar; returns how many. Without a branch that could not be foretold."""
+    count = 0
+    for i in range(scores.size):
+        chosen[count] = i
+        count += not factor * scores[i] < bar
+    return count
+
+
+@njit(cache=True, nogil=True)
 def best_paths(  # type: ignore[no-untyped-def]
     start, stop, clusters_BT, cluster_scores_BT, indptr, edge_labels, edge_scores, n_labels,
     positive_indptr, positive_labels, excluded_indptr, excluded_labels,
@@ -136,7 +146,7 @@ def best_paths(  # type: ignore[no-untyped-def]
     score_at = np.empty(room, dtype=np.float32)
     slot_at = np.empty(room, dtype=np.int32)
     edge_at = np.empty(room, dtype=np.int64)
-    keys = np.empty(room, dtype=np.uint64)
+    keys, chosen = np.empty(room, dtype=np.uint64), np.empty(np.diff(indptr).max(), dtype=np.int32)
     for row in range(start, stop):
         # Excluded labels are candidates that no path can improve, kept before all others.
         first = 0
@@ -151,11 +161,11 @@ def best_paths(  # type: ignore[no-untyped-def]
             cluster_score, first_edge = cluster_scores_BT[row, slot], indptr[cluster]
             scores = edge_scores[first_edge : indptr[cluster + 1]]
             labels = edge_labels[first_edge : indptr[cluster + 1]]
-            for i in range(scores.size):
-                score = cluster_score * scores[i]
-                if score < bar:
+            for j in range(not_below(cluster_score, scores, bar, chosen)):
+                i = chosen[j]
+                score, label = cluster_score * scores[i], labels[i]
+                if score < bar:  # it has risen
                     continue
-                label = labels[i]
                 place = place_of[label]
                 if not (0 <= place < count and label_at[place] == label):
                     if count == room:
@@ -166,6 +176,8 @@ def best_paths(  # type: ignore[no-untyped-def]
                 elif not score > score_at[place]:
                     continue
                 score_at[place], slot_at[place], edge_at[place] = score, slot, first_edge + i
+            if slot == 0 and count - first > size:  # the best cluster: few edges of the others reach its K-th label
+                count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
         if count - first > size:
             count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
         write_best_first(
