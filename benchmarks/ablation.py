@@ -6,8 +6,9 @@
     control            stage 1 for as many epochs as both stages together
     + stage 2          the graph learned: dense ELIAS
     + ranker           labels by words too, p q as the paper has it
-    + tree             the paper's calibration: T + p q
-    + final score      learned from all parts of the score (the default in place of the tree)
+    + calibration      the paper's: T + p q
+    + final score      learned from all parts of the score (the default in place of the calibration)
+    + label tree       and from one part more, the paths of a tree of classifiers: one model as it is by default
     + N members        an ensemble
     one-versus-all     every label trained on every text, same encoder: the yardstick of dense ELIAS
 
@@ -78,16 +79,20 @@ def rows(
         model = fitted(data, work / "control", control)
         yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])
     yield "+ stage 2", evaluate_model(dense, data), upto2
-    sparse = upto2 + seconds(run, SPARSE)
-    product = replace(first.plus, fusion=Fusion("product", first.plus.fusion.loss))
-    yield "+ ranker", evaluate_model(replace(first, plus=product), data), sparse
-    other = work / "tree.run"
-    for step in (*FEATURES, *SPARSE, *STAGES):
-        if (run / step).exists() and not (other / step).exists():
-            link_tree(run / step, other / step)
-    tree = fitted(data, work / "tree", {**changes, "fusion.kind": "tree"})
-    yield "+ tree", evaluate_model(tree, data), sparse + seconds(other, ["70-fusion"])
-    yield "+ final score", evaluate_model(first, data), sparse + seconds(run, ["70-fusion"])
+    treeless = {**changes, "ranker.label_tree": "false"}
+    scored_run, calibrated_run = work / "final-score.run", work / "calibration.run"
+    share(run, scored_run, [*FEATURES, *STAGES])
+    scored = fitted(data, work / "final-score", treeless)
+    assert isinstance(scored, elias.Model)
+    assert scored.plus is not None
+    product = replace(scored.plus, fusion=Fusion("product", scored.plus.fusion.loss))
+    sparse = upto2 + seconds(scored_run, SPARSE)
+    yield "+ ranker", evaluate_model(replace(scored, plus=product), data), sparse
+    share(scored_run, calibrated_run, [*FEATURES, *SPARSE, *STAGES])
+    calibrated = fitted(data, work / "calibration", {**treeless, "fusion.kind": "tree"})
+    yield "+ calibration", evaluate_model(calibrated, data), sparse + seconds(calibrated_run, ["70-fusion"])
+    yield "+ final score", evaluate_model(scored, data), sparse + seconds(scored_run, ["70-fusion"])
+    yield "+ label tree", evaluate_model(first, data), upto2 + seconds(run, [*SPARSE, "70-fusion"])
     if members > 1:
         yield f"+ {members} members", evaluate_model(whole, data), seconds(work / "ensemble.run")
     if yardstick:
@@ -97,6 +102,13 @@ def rows(
         exact = {**kept, **alone, "model.kind": "one-versus-all", "stage1.epochs": str(epochs)}
         model = fitted(data, work / "one-versus-all", exact)
         yield "one-versus-all", evaluate_model(model, data), seconds(work / "one-versus-all.run")
+
+
+def share(run: Path, other: Path, steps: list[str]) -> None:
+    """Steps of a run that another one need not make."""
+    for step in steps:
+        if (run / step).exists() and not (other / step).exists():
+            link_tree(run / step, other / step)
 
 
 def fitted(data: elias.Dataset, output: Path, changes: dict[str, str], members: int = 1) -> elias.Model | Ensemble:

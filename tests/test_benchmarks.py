@@ -163,6 +163,7 @@ def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
 def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
     settings = [word for name, value in PLUS.items() for word in ("--set", f"{name}={value}")]
     rows = rows_of("ablation.py", str(tiny_dataset), "--members", "2", "--work", str(tmp_path), *settings)
-    names = ["stage 1", "control", "+ stage 2", "+ ranker", "+ tree", "+ final score", "+ 2 members", "one-versus-all"]
+    names = ["stage 1", "control", "+ stage 2", "+ ranker", "+ calibration", "+ final score"]
+    names += ["+ label tree", "+ 2 members", "one-versus-all"]
     assert [row["row"] for row in rows] == names
     assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in rows)
