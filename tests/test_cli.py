@@ -367,3 +367,20 @@ def test_inspect_a_label_and_a_cluster(run: Run, tiny_model_folder: Path) -> Non
     assert len(found["labels"]) == 20
     assert "words" in run("inspect", tiny_model_folder, "--cluster", "3")[1]
     assert json.loads(run("inspect", tiny_model_folder, "--json")[1])["labels"] == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["predict", "model", "text", "--treshold", "0.5"], '--treshold; did you mean "--threshold"?'),
+        (["fit", "data", "-o", "model", "--member=3", "--sed=1"], '--sed=1; did you mean "--seed"?'),
+        (["check", "data", "more"], "unrecognized argument more"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert hint in capsys.readouterr().err

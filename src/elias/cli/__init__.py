@@ -12,8 +12,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from ..errors import EliasError
+from ..errors import EliasError, did_you_mean
 from ..version import __version__
 from . import check, compact, evaluate, fit, inspect, predict, serve
 
@@ -33,12 +34,25 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """As `parse_args`, but an unknown option is answered with the one that was probably meant."""
+    top = parser()
+    args, unknown = top.parse_known_args(arguments)
+    if unknown:
+        commands: Any = next(action.choices for action in top._actions if action.dest == "command")
+        command = commands[args.command]
+        options = [option for action in command._actions for option in action.option_strings]
+        hint = did_you_mean(unknown[0].split("=")[0], options)
+        command.error(f"unrecognized argument {unknown[0]}{hint}")
+    return args
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no reason to stop
-    args = parser().parse_args(arguments)
+    args = parse(arguments)
     try:
         code = int(args.run(args))
         sys.stdout.flush()
