@@ -67,6 +67,7 @@ def rows(
     run = work / "ensemble.run"
     first, run = (whole.members[0], run / "member-0") if isinstance(whole, Ensemble) else (whole, run)
     assert first.plus is not None, "this dataset has no words, so there is no sparse side"
+    assert len(first.plus.tree.parents), "the models here have no label tree; choose another folder with --work"
     dense = replace(first, plus=None)
     network = load_network(run / "30-stage1" / "network", device=first.network.device, threads=first.network.threads)
     upto1, upto2 = seconds(run, FEATURES + STAGES[:2]), seconds(run, FEATURES + STAGES)

@@ -372,9 +372,10 @@ def test_inspect_a_label_and_a_cluster(run: Run, tiny_model_folder: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["predict", "model", "text", "--treshold", "0.5"], '--treshold; did you mean "--threshold"?'),
+        (["predict", "model", "text", "--treshold=0.5"], '--treshold=0.5; did you mean "--threshold"?'),
         (["fit", "data", "-o", "model", "--member=3", "--sed=1"], '--sed=1; did you mean "--seed"?'),
-        (["check", "data", "more"], "unrecognized argument more"),
+        (["check", "data", "more", "--sett", "a=b"], 'more --sett a=b; did you mean "--set"?'),
+        (["--verson", "check", "data"], '--verson; did you mean "--version"?'),
     ],
 )
 def test_an_unknown_option_is_answered_with_the_one_that_was_meant(

@@ -139,7 +139,7 @@ def test_members_differ_where_they_should(ensemble_folder: Path, plus_folder: Pa
     )
     assert first == alone
     assert first["index.safetensors"] != second["index.safetensors"]
-    for name in ("lexical.safetensors", "ranker.safetensors"):
+    for name in ("lexical.safetensors", "ranker.safetensors", "label_tree.safetensors", "neighbours.safetensors"):
         assert os.path.samefile(ensemble_folder / "member-0" / name, ensemble_folder / "member-1" / name)
     for step in ("10-features", "12-ranker", "14-ranker"):
         ours = [path for path in (runs / "member-0" / step).rglob("*") if path.is_file()]

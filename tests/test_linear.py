@@ -27,6 +27,14 @@ def test_values_and_gradients_are_those_of_the_layer(n_rows: int, into: int, out
         assert torch.equal(ours, also), "threads change nothing"
 
 
+def test_an_input_that_is_given_needs_no_gradient() -> None:
+    layer, x_BD = nn.Linear(7, 5), torch.randn(9, 7)
+    linear(layer, x_BD, 2).sum().backward()  # type: ignore[no-untyped-call]
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(layer.weight.grad, x_BD.sum(dim=0).expand(5, 7))
+    assert x_BD.grad is None
+
+
 def test_the_number_of_threads_of_the_caller_stays() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -15,7 +15,7 @@ import elias
 from elias.dataset import LabelSet
 from elias.errors import ModelError
 from elias.label_file import read_labels, write_labels
-from elias.predictor import Model
+from elias.predictor import FORMAT_VERSION, Model
 from processes import SMALL, content
 
 FILES = [
@@ -74,7 +74,7 @@ def test_a_model_outlives_its_run_folder(tiny_dataset: Path, tiny_model: Model, 
 
 def test_config_says_where_it_comes_from(tiny_model_folder: Path, tiny_model: Model) -> None:
     config = json.loads((tiny_model_folder / "config.json").read_text())
-    assert config["format_version"] == 4
+    assert config["format_version"] == FORMAT_VERSION
     assert config["versions"]["elias"] == elias.__version__
     assert config["settings"]["stage2"]["epochs"] == 2
     assert config["validation"]["stage"] == "50-stage2"
@@ -136,7 +136,7 @@ def test_a_file_of_another_model(copy: Path, other: Path, name: str) -> None:
 
 def test_a_newer_format(copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
-    for version in (5, 0, None, "1", True):
+    for version in (FORMAT_VERSION + 1, 0, None, "1", True):
         config["format_version"] = version
         config["versions"]["elias"] = "9.9"
         (copy / "config.json").write_text(json.dumps(config))

@@ -73,6 +73,8 @@ def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: li
         ("fusion.json", None),
         ("ranker.safetensors", None),
         ("lexical.safetensors", None),
+        ("label_tree.safetensors", None),
+        ("neighbours.safetensors", None),
     ],
 )
 def test_damaged_files_are_refused(plus_folder: Path, tmp_path: Path, name: str, change: dict[str, Any] | None) -> None:

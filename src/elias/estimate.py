@@ -24,10 +24,8 @@ HEAPS = 0.6  # words grow with this power of the number of texts; measured on ti
 # Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
 PER_EDGE, PER_PRODUCT, PER_UPDATE = 3e-9, 1.8e-10, 1e-9
 PER_SEARCH, PER_PAIR_WORD = 6e-4, 2e-7  # by words for a row; one word of one pair of the ranker, all passes
-PER_SIBLING_WORD, SIBLINGS_AT_A_TIME = (
-    6e-8,
-    1 << 24,
-)  # the same of the label tree (`label_tree.py`); its pairs in memory
+PER_SIBLING_WORD = 6e-8  # the same of the label tree
+SIBLINGS_AT_A_TIME = 1 << 24  # its pairs in memory, as in `label_tree.py`
 PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53,023, d = 512, batch 256 took 0.65 s
 
 
@@ -89,8 +87,10 @@ def estimate(
             memory["phi in the ranker"] = 8 * seen * (2 * n_labels + size.rows + label_texts)
             columns += seen
         if settings.ranker.label_tree:
-            siblings = (size.pairs + label_texts) * (settings.ranker.leaf // 2 + 16)
-            memory["label tree"] = int(2 * 8 * vectors) + 5 * min(siblings, SIBLINGS_AT_A_TIME)
+            levels = max(1, int(np.ceil(np.log2(max(2, n_labels / settings.ranker.leaf)) / 4)))
+            siblings = (size.pairs + label_texts) * (settings.ranker.leaf // 2 + 5 * levels)
+            centroids = (size.pairs + label_texts) * words_per_text
+            memory["label tree"] = int(2 * 8 * centroids) + 5 * min(siblings, SIBLINGS_AT_A_TIME)
             seconds += passes * PER_SIBLING_WORD * siblings * words_per_text
         if settings.lexical.neighbours:
             memory["neighbours"] = int(2 * 8 * size.rows * min(words_per_text, settings.lexical.words_per_text))

@@ -38,7 +38,6 @@ WIDEST = 5  # the top has 2^5 nodes at most
 ITERATIONS = 8  # of a division of labels in two
 LOSS = "squared-hinge"
 EPSILON = 0.5  # how tightly a classifier is solved; 0.1 takes half as long again and gains nothing (docs/log.md)
-LOWEST = np.float32(-10.0)
 TOP = -1  # the parent of those that have none
 PAIRS_AT_A_TIME = 1 << 24
 PIECES = 128  # of the nodes that threads take in turn
@@ -95,6 +94,11 @@ class LabelTree:
         if parents.dtype != np.int32 or len(parents) < n_labels or not climbs[inside].all():
             raise ModelError(f"{path}: its parents do not fit the other files of this model; restore it from a copy")
         return cls(rows, parents)
+
+
+def tree_of(folder: Path, is_there: bool, n_labels: int, n_words: int) -> LabelTree:
+    """That of a folder; none in models made without one, or before there was any."""
+    return LabelTree.load(folder, n_labels=n_labels, n_words=n_words) if is_there else LabelTree.none(n_words)
 
 
 def grow(
@@ -158,7 +162,7 @@ def by_label(labels: sp.csr_matrix) -> sp.csr_matrix:
     ones = (labels.data > 0).astype(np.float32)
     turned = sp.csr_matrix(sp.csr_matrix((ones, labels.indices, labels.indptr), shape=labels.shape).T)
     turned.eliminate_zeros()
-    turned.sort_indices()
+    turned.sum_duplicates()  # and sorted
     return turned
 
 

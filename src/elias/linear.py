@@ -38,8 +38,10 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, (x, weight) = grads[0].contiguous(), ctx.saved_tensors
-        grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
-        _in_blocks(lambda rows: torch.mm(grad[rows], weight, out=grad_x[rows]), len(x), ctx.threads)
+        grad_weight, grad_x = torch.empty_like(weight), None
+        if ctx.needs_input_grad[0]:
+            grad_x = torch.empty_like(x)
+            _in_blocks(lambda rows: torch.mm(grad[rows], weight, out=grad_x[rows]), len(x), ctx.threads)
         _in_blocks(lambda rows: torch.mm(grad[:, rows].t(), x, out=grad_weight[rows]), len(weight), ctx.threads)
         return grad_x, grad_weight, grad.sum(dim=0), None
 

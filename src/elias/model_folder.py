@@ -9,9 +9,9 @@
         search.safetensors       what the CPU search reads, made from the others; may be deleted
         plus.json, fusion.json, {lexical,ranker,label_tree,neighbours}.safetensors    ELIAS++, where it is on
 
-format_version 4 (2: classifiers may be bfloat16 or int8; 3: plus.json; 4: neighbours). Policy: a change that an older
-elias would misread raises it; this version reads every format_version up to its own and refuses newer ones, naming
-the version that wrote them.
+format_version 5 (2: classifiers may be bfloat16 or int8; 3: plus.json; 4: neighbours; 5: label tree). Policy: a change
+that an older elias would misread raises it; this version reads every format_version up to its own and refuses newer
+ones, naming the version that wrote them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The straight line from a dataset to a model.
 
     split, tf-idf -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2 -> final score -> model
-                  -> words, ranker (sparse_steps.py) ------------------------------------------->
+                  -> words, ranker, tree (sparse_steps.py) ------------------------------------->
 
 Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut. The two lines meet in the
 final score: settings of one do not touch the other, unless the ranker asks for the network.

@@ -26,7 +26,7 @@ from .evidence import Evidence, Field
 from .finder import BATCH, Finder, Look, Parts
 from .fusion import Fusion, fit_fusion
 from .gathering import Sizes, WordTables, gather_at_once
-from .label_tree import LabelTree
+from .label_tree import LabelTree, tree_of
 from .lexical import Lexical
 from .model import ragged
 from .neighbours import Neighbours
@@ -152,8 +152,8 @@ class Plus:
     def load(
         cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int, dim: int = 0, like: Plus | None = None
     ) -> Plus:
-        """`dim`: of phi, which the ranker may see. `like`: another one with the same words, ranker and
-        training texts, which are not read again."""
+        """`dim`: of phi, which the ranker may see. `like`: another one with the same words, ranker, tree
+        and training texts, which are not read again."""
         sizes = read_object(folder / NAME, "by_network", "by_words")
         if not all(type(sizes[name]) is int and sizes[name] > 0 for name in ("by_network", "by_words")):
             raise ModelError(
@@ -167,16 +167,11 @@ class Plus:
         return cls(
             lexical=like.lexical if like else Lexical.load(folder, **size),
             ranker=like.ranker if like else load_ranker(folder, n_labels=n_labels, n_words=seen),
-            tree=like.tree if like else _tree(folder, bool(sizes.get("label_tree")), n_labels, n_words),
+            tree=like.tree if like else tree_of(folder, bool(sizes.get("label_tree")), n_labels, n_words),
             neighbours=like.neighbours if like else _neighbours(folder, bool(sizes.get("neighbours")), size),
             fusion=Fusion.load(folder), counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"],
             threads=threads, embedding=embedding,
         )  # fmt: skip
-
-
-def _tree(folder: Path, is_there: bool, n_labels: int, n_words: int) -> LabelTree:
-    """That of a folder; none in models made without one, or before there was any."""
-    return LabelTree.load(folder, n_labels=n_labels, n_words=n_words) if is_there else LabelTree.none(n_words)
 
 
 def _neighbours(folder: Path, are_there: bool, size: dict[str, int]) -> Neighbours:

@@ -223,7 +223,9 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
         raise SettingsError("encoder.kind=vectors needs vectors; this dataset has texts (bag, hybrid, transformer)")
     if bow is None:
         assert isinstance(train.vectors, np.ndarray)
-        return DenseEncoder(train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout)
+        return DenseEncoder(
+            train.vectors.shape[1], radius=wanted.radius, dropout=wanted.dropout, threads=known(settings.run.threads)
+        )
     return _new_bag(settings, bow)
 
 

@@ -15,7 +15,7 @@ from .config import Settings, known, noise_seed
 from .dataset.rows import KIND_LABEL_TEXT
 from .finder import BATCH, Finder
 from .fusion import Fusion
-from .label_tree import LabelTree, grow
+from .label_tree import grow, tree_of
 from .lexical import Lexical, build_lexical
 from .model import ragged
 from .neighbours import Neighbours, build_neighbours
@@ -106,14 +106,10 @@ def write_tree(folder: Path, rows: WordRows, s: Settings) -> None:
 
 def what_a_tree_depends_on(s: Settings) -> dict[str, Any]:
     """The ranker's settings that it heeds, and the seed."""
+    if not s.ranker.label_tree:
+        return {"label_tree": False}
     names = ("label_tree", "leaf", "cost", "passes", "least_weight")
     return {**{name: getattr(s.ranker, name) for name in names}, "seed": s.run.seed}
-
-
-def _tree(folder: Path, s: Settings, n_labels: int, n_words: int) -> LabelTree:
-    return (
-        LabelTree.load(folder, n_labels=n_labels, n_words=n_words) if s.ranker.label_tree else LabelTree.none(n_words)
-    )
 
 
 def _neighbours(folder: Path, s: Settings, n_labels: int, n_words: int) -> Neighbours:
@@ -140,7 +136,7 @@ def write_score(
     plus = Plus(
         lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
         ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),
-        tree=_tree(words, s, n_labels, n_words),
+        tree=tree_of(words, s.ranker.label_tree, n_labels, n_words),
         neighbours=_neighbours(words, s, n_labels, n_words),
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
         by_words=s.lexical.candidates, threads=threads, embedding=s.ranker.embedding_scale * s.ranker.embedding,

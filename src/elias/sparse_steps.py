@@ -1,7 +1,7 @@
 """The steps of a run that make ELIAS++, and which of them need the network.
 
-    ranker.negatives_from=words, no embedding     12-ranker, 14-ranker: words and ranker, shared by members
-    otherwise                                     12-words, 14-words: words alone, shared by members
+    ranker.negatives_from=words, no embedding     12-ranker, 14-ranker: words, tree, ranker, shared by members
+    otherwise                                     12-words, 14-words: all but the ranker, shared by members
                                                   60-ranker, 62-ranker: the ranker of this member, after its network
 
 12 and 60 are of the training rows, and what the final score (70-fusion) is learned with. 14 and 62 are once more of all
@@ -77,9 +77,9 @@ class SparseSteps:
 
             def build(folder: Path, source: Callable[[], WordRows] = source) -> None:
                 rows = source()
+                write_tree(folder, rows, s)
                 lexical = write_lexical(folder, self._with_unseen(rows), s)
                 write_neighbours(folder, rows, s)
-                write_tree(folder, rows, s)
                 if not s.ranker.needs_network:
                     write_ranker(folder, rows, rows.bow, found_by_words(lexical, rows, s), s)
 

@@ -41,9 +41,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if unknown:
         commands: Any = next(action.choices for action in top._actions if action.dest == "command")
         command = commands[args.command]
-        options = [option for action in command._actions for option in action.option_strings]
-        hint = did_you_mean(unknown[0].split("=")[0], options)
-        command.error(f"unrecognized argument {unknown[0]}{hint}")
+        options = [option for action in (*command._actions, *top._actions) for option in action.option_strings]
+        wrong = next((argument for argument in unknown if argument.startswith("-")), unknown[0])
+        hint = did_you_mean(wrong.split("=")[0], options)
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return args
 
 

@@ -25,9 +25,9 @@ from .protocol import Inputs, Learning, silent
 class DenseEncoder:
     kind = "dense"
 
-    def __init__(self, dim: int, *, radius: float, dropout: float) -> None:
+    def __init__(self, dim: int, *, radius: float, dropout: float, threads: int = 1) -> None:
         self.dim = dim
-        self.head = Head(dim, radius=radius, dropout=dropout)
+        self.head = Head(dim, radius=radius, dropout=dropout, threads=threads)
 
     def prepare(
         self, inputs: Inputs, folder: Path | None = None, progress: Callable[[int, int], None] = silent
@@ -61,6 +61,6 @@ class DenseEncoder:
     @classmethod
     def load(cls, folder: Path, *, threads: int = 1) -> DenseEncoder:
         about: dict[str, Any] = read_json(folder / "encoder.json")
-        encoder = cls(about["dim"], radius=about["radius"], dropout=about["dropout"])
+        encoder = cls(about["dim"], radius=about["radius"], dropout=about["dropout"], threads=threads)
         encoder.head.take_arrays(read_tensors(folder / "encoder.safetensors")[0])
         return encoder

@@ -1,7 +1,7 @@
-"""The ranker's margins and the paths of the label tree, for the labels of one text: `SparseRows.products` and
-`LabelTree.paths`, seen from the words.
+"""The ranker's margins and the paths of the label tree, for the labels of one text, seen from the words.
 
 A text has few words, a label many weights: reading what each word says of all labels is less than reading the labels.
+Twins: `SparseRows.products` for margins; `tests/test_label_tree.py` climbs label by label.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-LOWEST = np.float32(-10.0)  # as in `label_tree.py`
+LOWEST = np.float32(-10.0)  # of a path: what is worse is all the same
 
 
 class Tree(NamedTuple):

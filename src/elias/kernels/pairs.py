@@ -1,6 +1,6 @@
-"""The training pairs of the ranker, turned from rows to labels without a sparse matrix of all of them in between.
+"""The training pairs of ranker and label tree, by label, without a sparse matrix of all of them in between.
 
-Twin: `tests/test_ranker.py` collects the same pairs in sets.
+Twins: `tests/test_ranker.py` and `tests/test_label_tree.py` collect the same pairs in sets.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A score and a label make one 64-bit key, score bits first and the label inverted below them, so that one
 unsigned comparison means "higher score, then lower label".
 
-`best_paths` holds a few times K candidates. When they are full, the K best stay and the K-th is from then on
-the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found by label
-through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
+`best_paths` holds a few times K candidates. When they are full, and after the best cluster, the K best stay and the
+K-th is from then on the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found
+by label through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
 needs no clearing, however many labels there are. Twins: `elias.paths.shortlist_torch`, `elias.search.top_k_torch`.
 """
 
@@ -146,7 +146,10 @@ def best_paths(  # type: ignore[no-untyped-def]
     score_at = np.empty(room, dtype=np.float32)
     slot_at = np.empty(room, dtype=np.int32)
     edge_at = np.empty(room, dtype=np.int64)
-    keys, chosen = np.empty(room, dtype=np.uint64), np.empty(np.diff(indptr).max(), dtype=np.int32)
+    longest = 0
+    for cluster in range(indptr.size - 1):
+        longest = max(longest, indptr[cluster + 1] - indptr[cluster])
+    keys, chosen = np.empty(room, dtype=np.uint64), np.empty(longest, dtype=np.int32)
     for row in range(start, stop):
         # Excluded labels are candidates that no path can improve, kept before all others.
         first = 0
