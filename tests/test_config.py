@@ -73,6 +73,18 @@ def test_auto_means_chosen_later() -> None:
         known(settings.index.kappa)
 
 
+@pytest.mark.parametrize(
+    ("rows", "units", "passes"), [(100, 4, 1000), (250, 8, 500), (600, 20, 200), (2858, 32, 60), (4000, 32, 60)]
+)
+def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, units: int, passes: int) -> None:
+    size = DataSize(rows=50_000, labels=5_000, pairs=100_000)
+    fusion = resolve(Settings().updated({"split.calibration_rows": rows}), size).fusion
+    assert (fusion.hidden, fusion.epochs) == (units, passes)
+    given = {"split.calibration_rows": rows, "fusion.hidden": 7, "fusion.epochs": 9}
+    fusion = resolve(Settings().updated(given), size).fusion
+    assert (fusion.hidden, fusion.epochs) == (7, 9)
+
+
 @pytest.mark.parametrize("rows", [1, 10, 1000, 50_000, 2_000_000])
 @pytest.mark.parametrize("labels", [0, 1, 3, 100, 5000, 1_000_000])
 def test_resolve_fills_everything_in(rows: int, labels: int) -> None:

@@ -77,7 +77,7 @@ def test_columns_are_the_parts_their_distances_and_ranks() -> None:
 def test_the_kernel_is_the_formula(raised: float | None) -> None:
     given, right = evidence(3)
     given = replace(given, labels=np.where(np.arange(40)[:, None] < 2, -1, given.labels))  # rows with nobody
-    learned = fit_fusion(given, right, FusionSettings(epochs=2), LOSS, 0).learned
+    learned = fit_fusion(given, right, FusionSettings(hidden=32, epochs=2), LOSS, 0).learned
     assert learned is not None
     given.words[0][:, ::3] = 0.25
     field = None if raised is None else moved(given.field(), raised)
@@ -142,7 +142,7 @@ def test_rows_with_nobody_and_extreme_parts_stay_finite() -> None:
         cluster_score=np.zeros_like(given.cluster_score),
     )  # fmt: skip
     assert np.isfinite(extreme.columns()).all()
-    fitted = fit_fusion(extreme, right, FusionSettings(epochs=2), LOSS, 0)
+    fitted = fit_fusion(extreme, right, FusionSettings(hidden=32, epochs=2), LOSS, 0)
     assert np.isfinite(fitted.score(extreme)).all()
 
 
@@ -176,7 +176,7 @@ def test_the_learned_score_by_hand() -> None:
 
 def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
     (train, right), (fresh, truth) = evidence(5, rows=400), evidence(6, rows=400)
-    fitted = fit_fusion(train, right, FusionSettings(epochs=10), LOSS, 0)
+    fitted = fit_fusion(train, right, FusionSettings(hidden=32, epochs=10), LOSS, 0)
 
     def hits(scores: np.ndarray) -> float:
         best = np.where(fresh.labels >= 0, scores, -np.inf).argmax(axis=1)
@@ -184,21 +184,21 @@ def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
 
     assert hits(fitted.score(fresh)) > hits(fresh.words[0]) + 0.2
     assert hits(fitted.score(fresh)) > hits(fresh.p) + 0.05
-    again = fit_fusion(train, right, FusionSettings(epochs=10), LOSS, 0)
+    again = fit_fusion(train, right, FusionSettings(hidden=32, epochs=10), LOSS, 0)
     np.testing.assert_array_equal(again.score(fresh), fitted.score(fresh))
 
 
 def test_rows_without_a_right_label_teach_nothing_and_break_nothing() -> None:
     given, right = evidence(7)
     for kind in ("learned", "tree", "product"):
-        fitted = fit_fusion(given, np.zeros_like(right), FusionSettings(kind=kind, epochs=2), LOSS, 0)
+        fitted = fit_fusion(given, np.zeros_like(right), FusionSettings(kind=kind, hidden=32, epochs=2), LOSS, 0)
         assert np.isfinite(fitted.score(given)).all()
 
 
 @pytest.mark.parametrize("kind", ["learned", "tree", "product"])
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     given, right = evidence(8)
-    fitted = fit_fusion(given, right, FusionSettings(kind=kind, epochs=2, tree_weight=0.3), "logistic", 0)
+    fitted = fit_fusion(given, right, FusionSettings(kind=kind, hidden=32, epochs=2, tree_weight=0.3), "logistic", 0)
     curve = fit_probability(fitted.score(given), right, given.labels >= 0)
     for whole in (fitted, replace(fitted, probability=curve)):
         whole.save(tmp_path)
@@ -213,7 +213,7 @@ def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_t
     missing: tuple[str, ...], tmp_path: Path
 ) -> None:
     given, right = evidence(10)
-    learned = fit_fusion(given, right, FusionSettings(epochs=2), LOSS, 0).learned
+    learned = fit_fusion(given, right, FusionSettings(hidden=32, epochs=2), LOSS, 0).learned
     assert learned is not None
     parts = [NAMES.index(name) for name in missing if name in NAMES]
     unknown = [*parts, *(len(NAMES) + part for part in parts)]
@@ -249,7 +249,7 @@ def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_t
 )
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     given, right = evidence(9)
-    fit_fusion(given, right, FusionSettings(epochs=1), LOSS, 0).save(tmp_path)
+    fit_fusion(given, right, FusionSettings(hidden=32, epochs=1), LOSS, 0).save(tmp_path)
     content = json.loads((tmp_path / NAME).read_text())
     for key, value in change.items():
         section, _, name = key.partition(".")

@@ -192,8 +192,8 @@ class FusionSettings:
         choices=("learned", "tree", "product"),
     )  # fmt: skip
     candidates: int = setting(100, "labels the network finds for a text", low=1)
-    hidden: int = setting(32, "units of the learned score", low=1)
-    epochs: int = setting(60, "passes over the calibration rows", low=1)
+    hidden: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
+    epochs: int | None = setting(None, "passes over the calibration rows; default: 60, or more for few rows", low=1)
     tree_weight: float = setting(
         0.5, "share of T in T + p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
     )

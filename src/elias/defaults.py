@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from .config import ONE_VERSUS_ALL, Settings, StageSettings
+from .config import ONE_VERSUS_ALL, FusionSettings, Settings, StageSettings
 from .errors import SettingsError
 
 MOST_VALIDATION = 4000  # rows
 FEWEST = 100  # rows to learn a final score from
+UNITS, ROWS_A_UNIT = 32, 30  # of the final score, at most; calibration rows that one takes
+PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of so many rows, at least
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
+        fusion=_resolve_fusion(settings.fusion, calibration),
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
@@ -88,6 +91,13 @@ def _all_labels(settings: Settings, size: DataSize) -> Settings:
         raise SettingsError(f"{given}: model.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
     fixed = {"clustering.clusters": 1, "index.shortlist_size": size.labels, "index.kappa": size.labels}
     return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
+
+
+def _resolve_fusion(fusion: FusionSettings, rows: int) -> FusionSettings:
+    """Few rows bear few units, and must be passed over more often: it is steps that count."""
+    units = min(UNITS, max(4, rows // ROWS_A_UNIT))
+    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(rows / BATCH))))
+    return replace(fusion, hidden=fusion.hidden or units, epochs=fusion.epochs or passes)
 
 
 def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import kernels
-from .config import FusionSettings
+from .config import FusionSettings, known
 from .errors import ModelError
 from .evidence import LEAST, N_COLUMNS, Evidence, Field
 from .persistence import read_object, write_json
@@ -174,18 +174,19 @@ def _fit_learned(evidence: Evidence, right: np.ndarray, settings: FusionSettings
     x = torch.from_numpy(np.clip((columns - mean) / spread, -FARTHEST, FARTHEST))
     y, mask = torch.from_numpy(right.astype(np.float32)), torch.from_numpy(there)
     generator = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(N_COLUMNS, settings.hidden, generator=generator) / N_COLUMNS**0.5
-    units = [torch.zeros(settings.hidden), torch.zeros(settings.hidden)]
+    n_units, epochs = known(settings.hidden), known(settings.epochs)
+    hidden = torch.randn(N_COLUMNS, n_units, generator=generator) / N_COLUMNS**0.5
+    units = [torch.zeros(n_units), torch.zeros(n_units)]
     weights = [torch.zeros(N_COLUMNS), hidden, *units, torch.zeros(1)]
     for weight in weights:
         weight.requires_grad_()
     linear, hidden, shift, out, bias = weights
     optimiser = torch.optim.AdamW(weights, lr=RATE, weight_decay=DECAY)
     rows = np.flatnonzero((right & there).any(axis=1))
-    steps = settings.epochs * max(1, -(-len(rows) // BATCH))
+    steps = epochs * max(1, -(-len(rows) // BATCH))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps + 1)
     rng = np.random.default_rng(seed)
-    for _ in range(settings.epochs):
+    for _ in range(epochs):
         order = rng.permutation(rows)
         for start in range(0, len(order), BATCH):
             batch = torch.from_numpy(order[start : start + BATCH])
