@@ -26,6 +26,7 @@ from elias.features import TfIdf
 from elias.fitting import fit_to
 from elias.model_folder import load_model
 from elias.persistence import read_tensors
+from elias.plus import ENOUGH
 from elias.predictor import Model
 from elias.preparation import all_rows, reserve_rows
 from elias.sizes import size_of
@@ -194,11 +195,21 @@ def test_vectors_sparse_and_dense(plus_model: Model, data: Dataset) -> None:
 
 @pytest.mark.parametrize("kind", ["learned", "tree", "product"])
 def test_one_label_only(kind: str) -> None:
-    data = Dataset.from_lists([f"word{row} shared" for row in range(60)], [["only"]] * 50 + [[]] * 10)
-    model = fitted(data, split__calibration_rows=25, fusion__kind=kind, clustering__clusters=1, stage2__epochs=0)
+    data = Dataset.from_lists([f"word{row} shared" for row in range(160)], [["only"]] * 150 + [[]] * 10)
+    model = fitted(data, split__calibration_rows=60, fusion__kind=kind, clustering__clusters=1, stage2__epochs=0)
     found = model.predict(["word3 shared", ""], k=3, threshold=0.0)
     assert found.labels.shape == (2, 1)
     assert np.isfinite(found.scores).all()
+
+
+def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
+    """Of fewer than ENOUGH rows with a right label it would be worse than p q."""
+    model = fitted(
+        data, split__calibration_rows=ENOUGH - 1, **{key.replace(".", "__"): v for key, v in NEITHER.items()}
+    )
+    assert model.plus is not None
+    assert model.plus.fusion.kind == "product"
+    assert not model.gives_probabilities
 
 
 # -- rows held out ----------------------------------------------------------------------------------------------------
@@ -209,7 +220,8 @@ def test_defaults_reserve_calibration_rows() -> None:
     assert resolve(Settings(), size).split.calibration_rows == 1500
     assert resolve(Settings(), replace(size, rows=4000)).split.calibration_rows == 500
     assert resolve(Settings(), replace(size, rows=48_000)).split.calibration_rows == 3000
-    assert resolve(Settings(), replace(size, rows=8 * FEWEST - 1)).split.calibration_rows == 0
+    assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == FEWEST
+    assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0
     assert resolve(Settings(), replace(size, has_words=False)).split.calibration_rows == 0
     assert resolve(Settings().updated({"ranker.enabled": False}), size).split.calibration_rows == 0
     own = resolve(Settings(), replace(size, own_validation=900)).split
@@ -242,13 +254,13 @@ def test_fitted_with_a_validation_file(data: Dataset, texts: list[str], tmp_path
     names = [[data.labels.ids[label] for label in row.indices] for row in data.test.labels]
     train = [[data.labels.ids[label] for label in row.indices] for row in data.train.labels]
     both = Dataset.from_lists(list(data.train.texts or []), train, validation_texts=texts, validation_labels=names)
-    settings = Settings().updated({**PLUS, **NEITHER, "split.calibration_rows": 40})
+    settings = Settings().updated({**PLUS, **NEITHER, "split.calibration_rows": 60})
     model = load_model(fit_to(both, tmp_path / "model", settings=settings))
     assert model.plus is not None
     assert model.plus.fusion.probability is not None
-    assert model.plus.fusion.probability.rows == 40
+    assert model.plus.fusion.probability.rows == 60
     assert not (tmp_path / "model.run" / "14-ranker").exists(), "no training row was held out: it would be the same"
-    assert model.about["settings"]["split"]["validation_rows"] == 40
+    assert model.about["settings"]["split"]["validation_rows"] == 20
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------

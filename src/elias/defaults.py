@@ -47,9 +47,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     batch = max(16, min(256, size.rows // 50))
     calibration = settings.split.calibration_rows
     if calibration is None:
-        enough = max(
-            size.rows // 16, min(1500, size.rows // 8)
-        )  # the final score needs some, however few rows there are
+        # The final score needs some, however few rows there are.
+        enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         calibration = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
         calibration = calibration if settings.ranker.enabled and size.has_words and calibration >= FEWEST else 0
     if size.own_validation:  # the file serves both

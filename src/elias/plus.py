@@ -40,6 +40,7 @@ from .sparse_rows import SparseRows
 NAME = "plus.json"
 FOLDS = 4  # of few rows; of MANY, 2 do
 MANY = 2000
+ENOUGH = 40  # rows with a right label among those found; of fewer, a final score is worse than p q (docs/log.md)
 SINGLE = [name for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")]
 SHOWN = 10  # best labels of a row that probabilities are fitted to
 
@@ -222,11 +223,17 @@ def fit_plus(
     plus: Plus, finder: Finder, prepared: Any, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix,
     settings: FusionSettings, seed: int, say: Callable[[str], None],
 ) -> Plus:  # fmt: skip
-    """`plus` with a final score learned from rows that nothing else has seen, and its probabilities.
+    """`plus` with a final score learned from rows that nothing else has seen, and its probabilities; or as it is.
 
     Probabilities come from scores learned on the other folds, so that they are not too sure of themselves.
     """
     evidence, right = _evidence_of(plus, finder, prepared, bow, labels, excluded)
+    telling = int(right.any(axis=1).sum())
+    if telling < ENOUGH:
+        say(
+            f"  final score: p q; only {telling:,} of {len(right):,} rows have found a right label, {ENOUGH} are needed"
+        )
+        return plus
     loss = plus.fusion.loss
     there = evidence.labels >= 0
     fold = np.arange(len(right)) % (2 if len(right) >= MANY else FOLDS)

@@ -24,7 +24,6 @@ from .predictions import NOTHING
 from .ranker import load_ranker, save_ranker, train_ranker, with_embedding
 from .training import TrainingRows
 
-ENOUGH = 20  # rows; what the defaults reserve is more
 ROWS_AT_A_TIME = 1 << 16
 
 
@@ -141,6 +140,6 @@ def write_score(
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
         by_words=s.lexical.candidates, threads=threads, embedding=s.ranker.embedding_scale * s.ranker.embedding,
     )  # fmt: skip
-    if given.shape[0] >= ENOUGH and rows.labels.nnz:
+    if given.shape[0] and rows.labels.nnz:
         plus = fit_plus(plus, finder, rows.prepared, given, rows.labels, rows.excluded, s.fusion, noise_seed(s), say)
     plus.write_score(folder)
