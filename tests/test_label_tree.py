@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from elias.config import RankerSettings
 from elias.errors import ModelError
+from elias.features import by_label
 from elias.kernels.climb import LOWEST
-from elias.label_tree import NAME, TOP, LabelTree, by_label, grow, joined, levels_of
+from elias.label_tree import NAME, TOP, LabelTree, grow, joined, levels_of
 from elias.persistence import read_tensors, write_tensors
 from elias.sparse_rows import SparseRows
 from test_lexical import sparse

@@ -169,7 +169,7 @@ def label_centroids(features: sp.csr_matrix | np.ndarray, labels: sp.csr_matrix)
     """L x F: for each label the normalised sum of its rows; label weights are not used, any above 0 counts."""
     if features.shape[0] != labels.shape[0]:
         raise InputError(f"{features.shape[0]} rows of features, {labels.shape[0]} of labels; pass the same rows")
-    members = _positives(labels)
+    members = by_label(labels)
     if isinstance(features, np.ndarray):
         return normalise_rows(np.asarray(members @ normalise_rows(features)))
     centroids = normalise_rows(sp.csr_matrix(members @ normalise_rows(features)))
@@ -177,13 +177,13 @@ def label_centroids(features: sp.csr_matrix | np.ndarray, labels: sp.csr_matrix)
     return centroids
 
 
-def _positives(labels: sp.csr_matrix) -> sp.csr_matrix:
-    """L x rows, 1.0 where the row has the label."""
+def by_label(labels: sp.csr_matrix) -> sp.csr_matrix:
+    """Labels x rows, above 0 where the row has the label; rows rise and are listed once."""
     ones = (labels.data > 0).astype(np.float32)
-    pattern = sp.csr_matrix((ones, labels.indices, labels.indptr), shape=labels.shape)
-    transposed: sp.csr_matrix = pattern.T.tocsr()
-    transposed.eliminate_zeros()
-    return transposed
+    turned: sp.csr_matrix = sp.csr_matrix((ones, labels.indices, labels.indptr), shape=labels.shape).T.tocsr()
+    turned.eliminate_zeros()
+    turned.sum_duplicates()
+    return turned
 
 
 def write_csr(folder: str | Path, matrix: sp.csr_matrix) -> None:

@@ -24,7 +24,7 @@ from . import kernels
 from .clustering import balanced_clusters
 from .config import RankerSettings
 from .errors import ModelError
-from .features import label_centroids
+from .features import by_label, label_centroids
 from .persistence import read_tensors, write_tensors
 from .ranker import NO_POSITIVES, solve
 from .sparse_rows import SparseRows, csr_arrays, stacked
@@ -45,7 +45,10 @@ PIECES = 128  # of the nodes that threads take in turn
 
 @dataclass(frozen=True)
 class LabelTree:
-    """Rows 0 .. L - 1 are labels, those after them nodes, each level after the one below it. No rows: no tree."""
+    """Rows 0 .. L - 1 are labels, those after them nodes, each level after the one below it. No rows: no tree.
+
+    All labels in the tree are equally deep.
+    """
 
     rows: SparseRows
     parents: np.ndarray  # int32 [L + nodes]: a row, or TOP
@@ -155,15 +158,6 @@ def _solve_level(
     solved = stacked(parts)
     solved.biases[group < 0] = NO_POSITIVES
     return solved
-
-
-def by_label(labels: sp.csr_matrix) -> sp.csr_matrix:
-    """Labels x rows, 1 where the row has the label."""
-    ones = (labels.data > 0).astype(np.float32)
-    turned = sp.csr_matrix(sp.csr_matrix((ones, labels.indices, labels.indptr), shape=labels.shape).T)
-    turned.eliminate_zeros()
-    turned.sum_duplicates()  # and sorted
-    return turned
 
 
 def nobody(texts: sp.csr_matrix) -> sp.csr_matrix:
