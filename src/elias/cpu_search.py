@@ -9,20 +9,31 @@ The answer is that of `Finder.find_torch`, exactly (docs/search.md): codes decid
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import kernels
 from .index import LabelIndex
 from .kernels.find import Classifiers, Edges, Found, Scratch, find_rows
+from .kernels.find_one import Room, Tables, lead, lend_a_hand
+from .kernels.helper import run_divided
 from .kernels.narrow import code_errors, encode_rows, sort_edges
+from .kernels.pack import Pack, packed
 from .paths import Ragged
 from .stored_rows import StoredRows
 from .tables import RowTable
 
 NO_SCALES = np.empty(0, dtype=np.float32)
+
+
+class Held(NamedTuple):
+    """Memory of a query of one row."""
+
+    room: int  # candidates
+    pack: Pack
 
 
 class CpuSearch:
@@ -31,6 +42,7 @@ class CpuSearch:
     def __init__(self, edges: Edges, classifiers: Classifiers, *, threads: int = 1) -> None:
         self.edges, self.classifiers, self.threads = edges, classifiers, threads
         self._free: deque[Scratch] = deque()  # of calls that have ended
+        self._free_for_one: deque[Held] = deque()
         self._reachable = np.cumsum(np.sort(np.diff(edges.indptr))[::-1])  # by the t largest clusters, at most
 
     @classmethod
@@ -58,6 +70,35 @@ class CpuSearch:
         )  # fmt: skip
         kernels.run(partial(self._find_rows, room, found, arguments), n_rows, self.threads)
         return found
+
+    def find_one(
+        self, phi_D: np.ndarray, seen_D: np.ndarray, tables: Pack, k: int,
+        *, alpha: float, beam_size: int, size: int, excluded: Ragged | None = None,
+    ) -> Found:  # fmt: skip
+        """`find` of one row from phi, and phi as the classifiers see it; two threads share the work.
+
+        `tables` are those of `with_clusters`.
+        """
+        excluded = excluded or Ragged.empty(1)
+        found, held = room_for_answers(1, k), self._room_for_one(self.room_for(excluded, beam_size))
+        run_divided(
+            lead, lend_a_hand, phi_D, seen_D, tables, float(alpha), beam_size, size, excluded.labels, held.pack, found
+        )
+        self._free_for_one.append(held)
+        return found
+
+    def with_clusters(self, weights_CD: np.ndarray, biases_C: np.ndarray) -> Pack:
+        """All that one query reads."""
+        pack: Pack = packed(Tables(weights_CD, biases_C, self.edges, self.classifiers))
+        return pack
+
+    def _room_for_one(self, room: int) -> Held:
+        with suppress(IndexError):
+            held = self._free_for_one.pop()
+            if held.room >= room:
+                return held
+        own = Room(_scratch(len(self.classifiers.codes), room), np.empty(len(self.edges.indptr) - 1, dtype=np.float32))
+        return Held(room, packed(own))
 
     def _find_rows(self, room: int, found: Found, arguments: Any, start: int, stop: int) -> None:
         scratch = self.take_scratch(room)

@@ -83,7 +83,10 @@ class TfIdf:
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Columns (int32, rising) and values (float32) of one text: the fast path for serving."""
         ids, counts = self.words.counts_of(text)
-        return ids, self._weigh(ids, counts, np.asarray([0, len(ids)]))
+        values: np.ndarray = _sublinear()[counts] * self.idf[ids]
+        if len(ids):
+            values /= np.sqrt(np.add.reduceat(values * values, [0]))  # added up in the order of `_weigh`
+        return ids, values.astype(np.float32)
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
         values: np.ndarray = _sublinear()[counts] * self.idf[ids]

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from . import classifiers, kernels, search
 from .cpu_search import CpuSearch
+from .kernels.find import Found
+from .kernels.pack import Pack
 from .kernels.paths import ByLabel
 from .model import Network, ragged
 from .predictions import NOTHING, Predictions, stack
@@ -81,16 +83,30 @@ class Finder:
         return Look(self.network.projected(phi_BD), self.network.clusters(phi_BD))
 
     @cached_property
+    def _one(self) -> Pack:
+        """What the search for one row reads."""
+        return self.cpu_search.with_clusters(*self._clusters)
+
+    @cached_property
     def _clusters(self) -> tuple[np.ndarray, np.ndarray]:
         """W_C and its biases as kernels read them."""
         weight, bias = self.network.clusters.weight, self.network.clusters.bias
         return weight.detach().contiguous().numpy(), bias.detach().numpy()
 
+    @torch.no_grad()
     def find(
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
     ) -> Predictions:
         """The k best labels of some prepared rows."""
-        return self.find_from(self.look(prepared, rows), k, excluded=excluded, explain=explain)
+        network = self.network
+        if len(rows) != 1 or network.threads == 1 or network.device.type != "cpu":
+            return self.find_from(self.look(prepared, rows), k, excluded=excluded, explain=explain)
+        phi_BD, settings = self._phi(prepared, rows), network.settings
+        found = self.cpu_search.find_one(
+            phi_BD.contiguous().numpy()[0], network.projected(phi_BD).contiguous().numpy()[0], self._one, k,
+            alpha=settings.alpha, beam_size=settings.beam_size, size=settings.shortlist_size, excluded=excluded,
+        )  # fmt: skip
+        return predictions_of(found, explain)
 
     @torch.no_grad()
     def find_from(
@@ -105,15 +121,7 @@ class Finder:
             alpha=settings.alpha, beam_size=settings.beam_size, size=size or settings.shortlist_size,
             excluded=excluded,
         )  # fmt: skip
-        parts = None
-        if explain:
-            parts = {
-                "cluster": found.clusters,
-                "cluster_score": found.cluster_scores,
-                "edge_score": found.edge_scores,
-                "classifier": found.classifiers,
-            }
-        return Predictions(labels=found.labels, scores=found.scores, parts=parts)
+        return predictions_of(found, explain)
 
     @cached_property
     def cpu_search(self) -> CpuSearch:
@@ -237,3 +245,15 @@ class Finder:
             left_out = None if excluded is None else ragged(excluded, rows)[0]
             pieces.append(self.find(prepared, rows, k, excluded=left_out, explain=explain))
         return stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
+
+
+def predictions_of(found: Found, explain: bool) -> Predictions:
+    parts = None
+    if explain:
+        parts = {
+            "cluster": found.clusters,
+            "cluster_score": found.cluster_scores,
+            "edge_score": found.edge_scores,
+            "classifier": found.classifiers,
+        }
+    return Predictions(labels=found.labels, scores=found.scores, parts=parts)

@@ -105,6 +105,8 @@ class Predictions:
 def stack(pieces: Sequence[Predictions]) -> Predictions:
     """Predictions of consecutive batches as one."""
     first = pieces[0]
+    if len(pieces) == 1:
+        return first
     parts = first.parts and {name: np.concatenate([p.parts[name] for p in pieces if p.parts]) for name in first.parts}
     return replace(
         first,

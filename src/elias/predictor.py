@@ -222,6 +222,8 @@ class Model:
         """Labels that each row must not be given; None for the usual case that there are none."""
         if len(blocked) == 0 and (ids is None or not self.exclude_own_id):
             return None
+        if len(blocked) == 0:
+            return Ragged.of([self._own(ids, row) for row in rows.tolist()])
         return Ragged.of([np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()])
 
     def _wanted(
@@ -254,6 +256,8 @@ class Model:
 
     def numbers_of(self, names: Sequence[str], what: str) -> np.ndarray:
         """Label numbers of some label ids."""
+        if len(names) == 0:
+            return np.empty(0, dtype=np.int64)
         if isinstance(names, str):
             raise InputError(f'{what}: "{names}" is one text; give a list of label ids')
         numbers = []

@@ -6,8 +6,10 @@ a bag of words on the CPU with ELIAS++ and a learned score. In: texts. Out: `Pre
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +20,13 @@ from .evidence import Field
 from .features import TfIdf
 from .finder import Finder, Look
 from .fusion import Learned
-from .gathering import search_arguments, to_be_found
+from .gathering import Sizes, search_arguments, to_be_found
 from .kernels.embed import Embedding, embed_rows
 from .kernels.fuse import learned_scores, rank_rows
 from .kernels.gather import gather_rows
+from .kernels.gather_one import Room, Tables, lead, lend_a_hand
+from .kernels.helper import run_divided
+from .kernels.pack import Pack, packed
 from .model import Network
 from .paths import Ragged
 from .plus import Plus, shown
@@ -30,6 +35,14 @@ from .sparse_rows import csr_arrays
 
 FEW = 4  # texts; the words of more are counted together
 ALONE = 32  # texts that one thread answers: for fewer, waking another costs more than it gives
+
+
+class Held(NamedTuple):
+    """Memory of a query of one text."""
+
+    sizes: Sizes
+    room: Room
+    pack: Pack
 
 
 class Quick:
@@ -45,6 +58,7 @@ class Quick:
         )  # fmt: skip
         self._words = plus.tables.table
         self._weights, self._log_counts = learned.weights, np.log1p(plus.counts).astype(np.float32)
+        self._free: deque[Held] = deque()  # of queries that have ended
         self._shape = network.encoder.dim, network.index.n_clusters
 
     @classmethod
@@ -59,6 +73,8 @@ class Quick:
 
     def find(self, texts: Sequence[str], k: int, excluded: Ragged | None = None) -> Predictions:
         """The k best labels of each text."""
+        if len(texts) == 1 and self.plus.threads > 1:
+            return self._find_one(texts[0], k, excluded or Ragged.empty(1))
         n, x = len(texts), self._features(texts)
         excluded, search = excluded or Ragged.empty(n), self.finder.cpu_search
         sizes = self.plus.sizes(k)
@@ -84,6 +100,47 @@ class Quick:
 
         kernels.run(rows, n, self._threads(n))
         return shown(self.plus.fusion, out.labels, scores, places)
+
+    def _find_one(self, text: str, k: int, excluded: Ragged) -> Predictions:
+        """One text, whose work two threads share."""
+        network, search, sizes = self.finder.network, self.finder.cpu_search, self.plus.sizes(k)
+        held = self._room(sizes, search.room_for(excluded, network.settings.beam_size))
+        places = np.empty((1, k), dtype=np.int64)
+        run_divided(
+            lead, lend_a_hand, *self._features([text]), self._tables, held.pack, float(network.settings.alpha),
+            network.settings.beam_size, sizes.shortlist(self.finder), excluded.indptr, excluded.labels, places,
+        )  # fmt: skip
+        answer = shown(self.plus.fusion, held.room.out.labels, held.room.scores, places)
+        self._free.append(held)
+        return answer
+
+    @cached_property
+    def _tables(self) -> Pack:
+        finder, field = self.finder, Field.own(1)
+        pack: Pack = packed(
+            Tables(
+                self._embedding, finder.cpu_search.edges, finder.cpu_search.classifiers, finder.by_label, self._words,
+                self._weights, self._log_counts, field.best, field.rising,
+            )
+        )  # fmt: skip
+        return pack
+
+    def _room(self, sizes: Sizes, searched: int) -> Held:
+        """That of an earlier query where there is one of these sizes."""
+        try:
+            held = self._free.pop()
+            if held.sizes == sizes and len(held.room.search.keys) >= searched:
+                return held
+        except IndexError:
+            pass
+        own, (found, nearest, out) = self.plus.tables.take(), to_be_found(1, sizes)
+        like, most = out.labels.shape, self.plus.neighbours.most
+        room = Room(
+            self.finder.cpu_search.take_scratch(searched), *own[1:], *self._to_be_embedded(1), found, nearest,
+            np.empty(most, np.int32), np.empty(most, np.float32), np.empty(2, np.int64), out,
+            np.empty(like, np.float32), np.empty(like, np.float32),
+        )  # fmt: skip
+        return Held(sizes, room, packed(room))
 
     def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
         """phi and W_C phi of some rows of tf-idf."""

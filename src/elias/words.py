@@ -147,8 +147,8 @@ class Words:
         found = Counter(map(self._numbers.get, _split(text), repeat(-1)))
         found.pop(-1, None)
         ids = sorted(found)
-        counts = [min(found[number], HIGHEST_COUNT) for number in ids]
-        return np.asarray(ids, dtype=np.int32), np.asarray(counts, dtype=np.int64)
+        counts = np.asarray([found[number] for number in ids], dtype=np.int64)
+        return np.asarray(ids, dtype=np.int32), np.minimum(counts, HIGHEST_COUNT)
 
     def counts(self, texts: Sequence[str]) -> sp.csr_matrix:
         """How often each known word occurs in each text, uint16; meant for one chunk."""

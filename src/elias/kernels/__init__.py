@@ -1,8 +1,8 @@
 """Numba kernels for the CPU, each beside a readable twin elsewhere.
 
 No kernel starts threads of its own. A kernel works on a range of rows and releases the GIL; `run` cuts the
-rows into one range a thread, `run_ranges` takes ranges that are cut already. Ranges own what they write, so
-results do not depend on timing, and calling from several Python threads at once is safe.
+rows into one range a thread, `run_ranges` takes ranges that are cut already; `helper.py` divides a single row.
+Ranges own what they write, so results do not depend on timing, and calling from several Python threads at once is safe.
 
 The first call of a kernel compiles it (a few seconds, cached on disk afterwards).
 """

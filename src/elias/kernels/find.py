@@ -5,12 +5,8 @@
     3  a first look at their classifiers through int8 codes, with a bound on how far it can be off
     4  the exact score of the labels that can still be among the k best; nothing else reads a full row
 
-Step 2 looks for a bar that about K paths pass (a binary search in each cluster's sorted edges), takes the paths
-above it and lowers it until K different labels are found. Paths below the last bar are never touched, and since a
-label's best path is above the bar whenever any of its paths is, the result is exact.
-
-Step 3 is in `kernels.first_look`. A label whose upper bound is below the k-th largest lower bound cannot be among the
-k best.
+Steps 1 and 2 are in `reach.py`, step 3 in `first_look.py`. A label whose upper bound is below the k-th largest lower
+bound cannot be among the k best. One query divided between two threads is in `find_one.py`.
 
 Twins: `elias.finder.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
 """
@@ -24,15 +20,12 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from .exponent import sum_of_exp
 from .first_look import AHEAD, first_look
 from .numbers import as_float
 from .paths import LOW32, key_of, select_largest
 from .prefetch import fetch
+from .reach import beam_of, collect
 from .steps import FAST
-
-LIKELY = int(np.float32(2.0**-10).view(np.uint32))  # bits of the score where the search for a bar begins
-NEARLY = 16  # a bar is good enough when one path in so many is too many
 
 
 class Edges(NamedTuple):
@@ -75,110 +68,6 @@ class Found(NamedTuple):
     cluster_scores: np.ndarray  # float32 [B, k]
     edge_scores: np.ndarray  # float32 [B, k]
     classifiers: np.ndarray  # float32 [B, k]
-
-
-@njit(cache=True, nogil=True)
-def beam_of(logits_C, alpha, clusters_T, scores_T):  # type: ignore[no-untyped-def]
-    """(1) and (2) of one row: the best clusters by logit, ties to the lower, and their s_c."""
-    width = clusters_T.size
-    count = 0
-    for cluster in range(logits_C.size):
-        logit = logits_C[cluster]
-        if count == width and not logit > scores_T[width - 1]:
-            continue
-        at = count if count < width else width - 1
-        while at > 0 and logit > scores_T[at - 1]:
-            clusters_T[at], scores_T[at] = clusters_T[at - 1], scores_T[at - 1]
-            at -= 1
-        clusters_T[at], scores_T[at] = cluster, logit
-        count = min(count + 1, width)
-    highest = np.float64(scores_T[0])
-    total = sum_of_exp(logits_C, highest)
-    for slot in range(width):
-        scores_T[slot] = min(1.0, alpha * (math.exp(np.float64(scores_T[slot]) - highest) / total))
-
-
-@njit(cache=True, nogil=True)
-def paths_above(bar, clusters_T, scores_T, indptr, edge_scores, least_T, most_T, ends_T):  # type: ignore[no-untyped-def]
-    """How many paths have at least the score `bar`; `ends_T` says where they end, between least_T and most_T."""
-    total = 0
-    for slot in range(clusters_T.size):
-        low, high = least_T[slot], most_T[slot]
-        while low < high:
-            middle = (low + high) >> 1
-            if scores_T[slot] * edge_scores[middle] >= bar:
-                low = middle + 1
-            else:
-                high = middle
-        ends_T[slot] = low
-        total += low - indptr[clusters_T[slot]]
-    return total
-
-
-@njit(cache=True, nogil=True)
-def bar_for(wanted, below, clusters_T, scores_T, indptr, edge_scores, least_T, ends_T):  # type: ignore[no-untyped-def]
-    """A score under `below` (in bits) that at least `wanted` paths pass, and not many more; 0 if there are fewer.
-
-    Positive floats order as their bits do, so the search halves an interval of bits. Paths that pass `below` end at
-    least_T, those that pass the answer at ends_T; the closer the bar, the shorter what is left to search.
-    """
-    low, high = np.int64(0), np.int64(below)
-    least_T, middle_T = least_T.copy(), np.empty_like(least_T)
-    for slot in range(clusters_T.size):
-        ends_T[slot] = indptr[clusters_T[slot] + 1]
-    middle = min(high - 1, np.int64(LIKELY))
-    while high - low > 1:
-        bar = np.uint32(middle).view(np.float32)
-        count = paths_above(bar, clusters_T, scores_T, indptr, edge_scores, least_T, ends_T, middle_T)
-        if count >= wanted:
-            low = middle
-            ends_T[:] = middle_T
-            if NEARLY * (count - wanted) <= wanted:
-                break
-        else:
-            high = middle
-            least_T[:] = middle_T
-        middle = (low + high) >> 1
-    return low
-
-
-@njit(cache=True, nogil=True)
-def collect(first, wanted, clusters_T, scores_T, edges, scratch):  # type: ignore[no-untyped-def]
-    """Candidates first.. : at least the `wanted` best labels that paths reach, each with its best path."""
-    place_of, label_at, yhat_at = scratch.place_of, scratch.label_at, scratch.yhat_at
-    edge_at, slot_at = scratch.edge_at, scratch.slot_at
-    width = clusters_T.size
-    at_T, ends_T = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    reachable = 0
-    for slot in range(width):
-        at_T[slot] = edges.indptr[clusters_T[slot]]
-        reachable += edges.indptr[clusters_T[slot] + 1] - at_T[slot]
-    count, bar = first, np.int64(np.float32(1.0).view(np.uint32)) + 1
-    paths = wanted + first + (wanted >> 3)
-    while True:
-        bar = np.int64(0) if paths >= reachable else bar_for(
-            paths, bar, clusters_T, scores_T, edges.indptr, edges.scores, at_T, ends_T
-        )  # fmt: skip
-        if bar == 0:
-            for slot in range(width):
-                ends_T[slot] = edges.indptr[clusters_T[slot] + 1]
-        for slot in range(width):
-            cluster_score = scores_T[slot]
-            for i in range(at_T[slot], ends_T[slot]):
-                score = cluster_score * edges.scores[i]
-                label = edges.labels[i]
-                place = place_of[label]
-                if not (0 <= place < count and label_at[place] == label):
-                    place = count
-                    count += 1
-                    label_at[place], place_of[label] = label, place
-                elif not score > yhat_at[place]:
-                    continue
-                yhat_at[place], slot_at[place], edge_at[place] = score, slot, edges.scores[i]
-            at_T[slot] = ends_T[slot]
-        if bar == 0 or count - first >= wanted:
-            return count
-        paths += paths >> 1
 
 
 @register_jitable
@@ -285,6 +174,22 @@ def write_best(first, count, row, clusters_T, scores_T, scratch, found):  # type
 
 
 @njit(cache=True, nogil=True)
+def leave_out(labels, scratch):  # type: ignore[no-untyped-def]
+    """Labels left out are candidates that no path can improve, before all others; returns how many."""
+    for i in range(len(labels)):
+        scratch.label_at[i], scratch.yhat_at[i], scratch.place_of[labels[i]] = labels[i], np.inf, i
+    return len(labels)
+
+
+@njit(cache=True, nogil=True)
+def shortlist_of(left_out, size, clusters_T, scores_T, edges, scratch):  # type: ignore[no-untyped-def]
+    """The `size` best labels that the beam reaches, as candidates from len(left_out) on; returns where they end."""
+    first = leave_out(left_out, scratch)
+    count = collect(first, size, clusters_T, scores_T, edges, scratch, np.empty(0, dtype=np.int64), 0)
+    return count if count - first <= size else keep_largest(first, count, size, scratch.yhat_at, scratch)
+
+
+@njit(cache=True, nogil=True)
 def find_rows(  # type: ignore[no-untyped-def]
     start, stop, phi_BD, logits_BC, alpha, beam_size, size,
     edges, classifiers, excluded_indptr, excluded_labels, scratch, found,
@@ -294,17 +199,9 @@ def find_rows(  # type: ignore[no-untyped-def]
     scores_T = np.empty(clusters_T.size, dtype=np.float32)
     k = found.labels.shape[1]
     for row in range(start, stop):
+        phi, left_out = phi_BD[row], excluded_labels[excluded_indptr[row] : excluded_indptr[row + 1]]
         beam_of(logits_BC[row], alpha, clusters_T, scores_T)
-        # Excluded labels are candidates that no path can improve, before all others.
-        first = 0
-        for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
-            label = excluded_labels[j]
-            scratch.label_at[first], scratch.yhat_at[first], scratch.place_of[label] = label, np.inf, first
-            first += 1
-        count = collect(first, size, clusters_T, scores_T, edges, scratch)
-        if count - first > size:
-            count = keep_largest(first, count, size, scratch.yhat_at, scratch)
-        phi = phi_BD[row]
+        first, count = len(left_out), shortlist_of(left_out, size, clusters_T, scores_T, edges, scratch)
         if count - first > k:
             first_look(first, count, phi, length_of(phi), classifiers, scratch)
             count = keep_possible(first, count, k, scratch)

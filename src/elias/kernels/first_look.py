@@ -58,7 +58,14 @@ def whole_dot(codes, whole):  # type: ignore[no-untyped-def]
 def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
     """Bounds low_at and high_at of the scores p of the candidates first..count, from int8 codes."""
     whole, step, left = in_steps(phi)
-    label_at, dim = scratch.label_at, phi.size
+    look_at(first, count, whole, step, left, phi_norm, classifiers, scratch)
+    bounds_of(first, count, scratch.yhat_at, scratch.low_at, scratch.high_at)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def look_at(first, count, whole, step, left, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
+    """z of the candidates into low_at, how far it can be off into high_at; phi is given in steps."""
+    label_at, dim = scratch.label_at, whole.size
     flat, facts = classifiers.codes.reshape(-1), classifiers.facts.reshape(-1)
     norm, per_scale = np.float64(phi_norm), LARGEST_CODE * math.sqrt(dim) * left
     for i in range(first, count):
@@ -71,7 +78,6 @@ def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: igno
         z = scale * step * whole_dot(classifiers.codes[label], whole) + bias
         error = np.float64(facts[4 * label + 2]) * norm + scale * per_scale + SLACK * (abs(z) + abs(bias))
         scratch.low_at[i], scratch.high_at[i] = z, error * (1.0 + SLACK) + LEAST
-    bounds_of(first, count, scratch.yhat_at, scratch.low_at, scratch.high_at)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

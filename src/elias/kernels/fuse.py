@@ -15,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .paths import key_of
+from .paths import LOW32, key_of
 from .steps import FAST
 
 PARTS = 11  # columns of their own; all but the last have a distance to the best label beside them
 RANKED = (5, 7, 8)  # parts that have, after those, the logarithm of how many labels have more
+HALF = np.uint64(32)  # bits of a key that are its value
+LOG_RANKS = np.array([math.log1p(number) for number in range(1024)], dtype=np.float32)
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
 
 
@@ -47,7 +49,7 @@ def learned_scores(start, stop, parts, log_counts, weights, best, rising, scores
     room = parts.labels.shape[1]
     n_columns = 2 * PARTS - 1 + len(RANKED)
     columns, unit = np.zeros((n_columns, room), dtype=np.float32), np.empty(room, dtype=np.float32)
-    own = np.empty(room, dtype=np.float32)
+    keys = np.empty(room, dtype=np.uint64)
     for row in range(start, stop):
         plain_columns(row, parts, log_counts, weights.least, columns)
         for part in range(PARTS - 1):
@@ -56,7 +58,7 @@ def learned_scores(start, stop, parts, log_counts, weights, best, rising, scores
         for place in range(len(RANKED)):
             values, ranked = columns[RANKED[place]], columns[2 * PARTS - 1 + place]
             if rising.shape[2] == 0:
-                log_ranks(values, sorted_values(parts.labels[row], values, own), ranked)
+                own_log_ranks(parts.labels[row], values, keys, ranked)
             else:
                 log_ranks(values, rising[row, place], ranked)
         total = scores[row]
@@ -66,8 +68,13 @@ def learned_scores(start, stop, parts, log_counts, weights, best, rising, scores
             add_times(total, columns[i], weights.linear[i])
         for j in range(len(weights.out)):
             unit[:] = weights.shift[j]
-            for i in range(columns.shape[0]):
+            i = 0
+            while i + 4 <= columns.shape[0]:
+                add_four_times(unit, columns[i : i + 4], weights.hidden[j, i : i + 4])
+                i += 4
+            while i < columns.shape[0]:
                 add_times(unit, columns[i], weights.hidden[j, i])
+                i += 1
             add_tanh(total, unit, weights.out[j])
         for column in range(room):
             if parts.labels[row, column] < 0:
@@ -102,15 +109,22 @@ def largest(labels, column):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def sorted_values(labels, column, room):  # type: ignore[no-untyped-def]
-    """The values of the labels by rising value, in `room`."""
+def own_log_ranks(labels, column, keys, out):  # type: ignore[no-untyped-def]
+    """log(1 + how many values of the row's own labels are larger), from one sort; `keys` is room for it."""
     count = 0
     for place in range(len(labels)):
+        out[place] = np.float32(0.0)
         if labels[place] >= 0:
-            room[count] = column[place]
+            keys[count] = key_of(column[place], place)
             count += 1
-    room[:count].sort()
-    return room[:count]
+    rising = keys[:count]
+    rising.sort()
+    more = 0
+    for i in range(count):
+        at = np.int64(LOW32 - (rising[count - 1 - i] & LOW32))
+        if i and rising[count - 1 - i] >> HALF != rising[count - i] >> HALF:
+            more = i
+        out[at] = LOG_RANKS[more] if more < len(LOG_RANKS) else math.log1p(more)
 
 
 @njit(cache=True, nogil=True)
@@ -144,6 +158,15 @@ def standardise(column, mean, inverse, farthest):  # type: ignore[no-untyped-def
 def add_times(total, column, factor):  # type: ignore[no-untyped-def]
     for place in range(len(total)):
         total[place] += factor * column[place]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def add_four_times(total, columns, factors):  # type: ignore[no-untyped-def]
+    """Four columns at a time, so that totals are read and written once for all of them."""
+    a, b, c, d = columns[0], columns[1], columns[2], columns[3]
+    by_a, by_b, by_c, by_d = factors[0], factors[1], factors[2], factors[3]
+    for place in range(len(total)):
+        total[place] += by_a * a[place] + by_b * b[place] + by_c * c[place] + by_d * d[place]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

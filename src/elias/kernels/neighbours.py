@@ -68,18 +68,24 @@ def vote_rows(start, stop, x_indptr, x_words, x_values, texts, labels, ballot, v
     for row in range(start, stop):
         first, last = x_indptr[row], x_indptr[row + 1]
         count = neighbours_of(x_words[first:last], x_values[first:last], texts, ballot.sums, found, scores)
-        total = np.float32(0.0)
-        for j in range(count):
-            square = scores[j] * scores[j]
-            total += square
-            for label in texts.labels[texts.indptr[found[j]] : texts.indptr[found[j] + 1]]:
-                ballot.votes[label] += square
-                ballot.closest[label] = max(ballot.closest[label], scores[j])
-        for column in range(labels.shape[1]):
-            label = labels[row, column]
-            there = label >= 0 and total > 0.0
-            vote[row, column] = ballot.votes[label] / total if there else np.float32(0.0)
-            closest[row, column] = ballot.closest[label] if there else np.float32(0.0)
-        for j in range(count):
-            for label in texts.labels[texts.indptr[found[j]] : texts.indptr[found[j] + 1]]:
-                ballot.votes[label], ballot.closest[label] = np.float32(0.0), np.float32(0.0)
+        votes_of(found[:count], scores, texts, labels[row], ballot, vote[row], closest[row])
+
+
+@njit(cache=True, nogil=True)
+def votes_of(found, scores, texts, labels, ballot, vote, closest):  # type: ignore[no-untyped-def]
+    """vote and closest of the labels of one row, from its nearest texts and their sums."""
+    total = np.float32(0.0)
+    for j in range(len(found)):
+        square = scores[j] * scores[j]
+        total += square
+        for label in texts.labels[texts.indptr[found[j]] : texts.indptr[found[j] + 1]]:
+            ballot.votes[label] += square
+            ballot.closest[label] = max(ballot.closest[label], scores[j])
+    for column in range(len(labels)):
+        label = labels[column]
+        there = label >= 0 and total > 0.0
+        vote[column] = ballot.votes[label] / total if there else np.float32(0.0)
+        closest[column] = ballot.closest[label] if there else np.float32(0.0)
+    for text in found:
+        for label in texts.labels[texts.indptr[text] : texts.indptr[text + 1]]:
+            ballot.votes[label], ballot.closest[label] = np.float32(0.0), np.float32(0.0)

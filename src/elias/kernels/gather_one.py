@@ -1,0 +1,156 @@
+"""One text divided between two threads: what `Quick` calls for many rows, for one row.
+
+    finding    phi and the best labels of the network | the sums of the words and the best labels | the nearest texts
+               the leader alone: both lists as one
+    looking    the label tree | the ranker | the network's paths and classifiers | the labels' own texts | the votes
+               the leader alone: the final score, the best first
+
+Each is one task. Tables of one task are not those of another, and two processors wait for memory in less time than one.
+Who takes which task is settled on a board (`board.py`). Same results to the last bit.
+Twin: `embed_rows`, `gather_rows`, `learned_scores` and `rank_rows`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .board import cross_off, open_phase, take, wait_for
+from .climb import climb_paths, margins
+from .embed import embed_rows
+from .find import find_rows
+from .fuse import learned_scores, rank_rows
+from .gather import cluster_scores, how_many, network_parts, nothing, text_parts, unite
+from .neighbours import neighbours_of, votes_of
+from .postings import add_up, best_labels, clear
+
+FINDING, LOOKING = 0, 1  # phases
+BY_NETWORK, BY_WORDS, BY_TEXTS, FINDERS = 0, 1, 2, 3  # tasks of the first, and how many
+PATH, MARGIN, NETWORK, VOTE, TEXT, LOOKERS = 0, 1, 2, 3, 4, 5  # of the second
+
+
+class Tables(NamedTuple):
+    """What a query reads."""
+
+    embedding: Any  # Embedding
+    edges: Any  # Edges
+    classifiers: Any  # Classifiers
+    by_label: Any  # ByLabel
+    words: Any  # Words
+    weights: Any  # of the final score
+    log_counts: np.ndarray  # float32 [L]: log(1 + n_l)
+    best: np.ndarray  # of an `evidence.Field`, as is the next
+    rising: np.ndarray
+
+
+class Room(NamedTuple):
+    """What the two write; any content to begin with, but for scratch that is zero between queries."""
+
+    search: Any  # Scratch of the search
+    sums: Any  # Sums
+    x: np.ndarray
+    ballot: Any  # Ballot
+    climb: Any  # Climb
+    phi_BD: np.ndarray  # [1, D]
+    logits_BC: np.ndarray  # [1, C]
+    found: Any  # Found
+    nearest: np.ndarray  # int32 [1, by words]
+    texts: np.ndarray  # int32: the nearest training texts
+    likeness: np.ndarray  # float32: theirs
+    counts: np.ndarray  # int64 [2]: labels touched by the sums of words, nearest texts
+    out: Any  # Gathered
+    log_counts: np.ndarray  # float32 [1, m]
+    scores: np.ndarray  # float32 [1, m]: the final ones
+
+
+@njit(cache=True, nogil=True)
+def lead(  # type: ignore[no-untyped-def]
+    board, indptr, numbers, values, tables, room, alpha, beam_size, size, out_of, left_out, places
+):
+    """The best labels of one text: the final scores of room.out.labels, and the places of the best of them.
+
+    The text is a row of tf-idf; left_out[out_of[0] : out_of[1]] are labels that may not be found. `tables` and `room`
+    are packs.
+    """
+    table, own = tables.inside, room.inside
+    nothing(0, own.out)
+    open_phase(board, FINDING, FINDERS, 1)
+    do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out)
+    labels = own.out.labels[0]
+    count = unite(own.found.labels[0], own.nearest[0], own.search.place_of, labels)
+    for column in range(count):
+        own.out.both[0, column] = own.sums.sums[labels[column]]
+    clear(own.counts[0], own.sums)
+    open_phase(board, LOOKING, LOOKERS, 1)
+    do_looking(board, indptr, numbers, values, table, own, alpha)
+    for column in range(len(labels)):
+        own.log_counts[0, column] = table.log_counts[max(0, labels[column])]
+    learned_scores(0, 1, own.out, own.log_counts, table.weights, table.best, table.rising, own.scores)
+    rank_rows(0, 1, own.out.labels, own.scores, places)
+
+
+@njit(cache=True, nogil=True)
+def lend_a_hand(  # type: ignore[no-untyped-def]
+    board, indptr, numbers, values, tables, room, alpha, beam_size, size, out_of, left_out, places
+):
+    """What the helper does meanwhile; called with what the leader is called with."""
+    table, own = tables.inside, room.inside
+    do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out)
+    do_looking(board, indptr, numbers, values, table, own, alpha)
+
+
+@njit(cache=True, nogil=True)
+def do_finding(  # type: ignore[no-untyped-def]
+    board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out
+):
+    words = table.words
+    task = take(board, FINDING, 1)
+    while task >= 0:
+        if task == BY_NETWORK:
+            own.found.labels[0, :] = -1
+            embed_rows(0, 1, indptr, numbers, values, table.embedding, own.phi_BD, own.logits_BC)
+            find_rows(
+                0, 1, own.phi_BD, own.logits_BC, alpha, beam_size, size, table.edges, table.classifiers, out_of,
+                left_out, own.search, own.found,
+            )  # fmt: skip
+        elif task == BY_WORDS:
+            touched = add_up(numbers, values, words.postings, own.sums)
+            for label in left_out[out_of[0] : out_of[1]]:
+                own.sums.sums[label] = np.float32(0.0)
+            likeness = np.empty(own.nearest.shape[1], dtype=np.float32)
+            count = best_labels(touched, own.sums, own.nearest[0], likeness)
+            own.nearest[0, count:] = -1
+            own.counts[0] = touched
+        else:
+            own.counts[1] = neighbours_of(numbers, values, words.neighbours, own.ballot.sums, own.texts, own.likeness)
+        cross_off(board, FINDING)
+        task = take(board, FINDING, 1)
+    wait_for(board, FINDING)
+
+
+@njit(cache=True, nogil=True)
+def do_looking(board, indptr, numbers, values, table, own, alpha):  # type: ignore[no-untyped-def]
+    words, out = table.words, own.out
+    task = take(board, LOOKING, 1)
+    while task >= 0:
+        labels = out.labels[0, : how_many(out.labels[0])]
+        if task == PATH:
+            climb_paths(numbers, values, words.tree, own.climb, labels, out.path[0])
+        elif task == MARGIN:
+            margins(numbers, values, words.ranker, words.biases, own.sums.sums, labels, out.margin[0])
+        elif task == NETWORK:
+            known = how_many(own.found.labels[0])
+            out.classifier[0, :known] = own.found.classifiers[0, :known]
+            s_C = np.empty(own.logits_BC.shape[1], dtype=np.float32)
+            cluster_scores(own.logits_BC[0], alpha, s_C)
+            network_parts(0, known, own.phi_BD[0], s_C, table.classifiers, table.by_label, out)
+        elif task == VOTE:
+            near = own.texts[: own.counts[1]]
+            votes_of(near, own.likeness, words.neighbours, out.labels[0], own.ballot, out.vote[0], out.closest[0])
+        else:
+            text_parts(0, indptr, numbers, values, words, own.x, out)
+        cross_off(board, LOOKING)
+        task = take(board, LOOKING, 1)
+    wait_for(board, LOOKING)
