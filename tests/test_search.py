@@ -217,3 +217,20 @@ def test_free_slots_take_random_clusters_that_are_new_to_their_row() -> None:
     assert (
         search.fill_free(torch.tensor([[0, PAD]]), 1, noise, torch.tensor([0]), 1) == torch.tensor([[0, PAD]])
     ).all()
+
+
+def test_edge_scores_do_not_depend_on_where_memory_lies() -> None:
+    """Arrays one behind the other, as a small heap lays them, and far apart."""
+    from elias.kernels.edges import backward, forward
+
+    rng = np.random.default_rng(0)
+    indptr = np.asarray([0, 60, 120, 180, 240])
+    logits, grad = rng.normal(size=(2, 240)).astype(np.float32)
+    answers = set()
+    for gap in (0, 4, 16, 64, 4096):
+        buffer = np.empty(2 * 240 + gap, dtype=np.float32)
+        scaled, out = buffer[:240], buffer[240 + gap :]
+        forward(0, 4, indptr, logits, 15.0, scaled)
+        backward(0, 4, indptr, scaled, 15.0, grad, out)
+        answers.add((scaled.tobytes(), out.tobytes()))
+    assert len(answers) == 1

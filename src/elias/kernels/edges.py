@@ -1,6 +1,7 @@
 """Equation (5) on the CPU: e = min(1, beta * softmax) over ragged rows of edge logits, and its gradient.
 
-A range owns its rows. Twin: `elias.search.edge_scores_torch`.
+A range owns its rows. Sums are loops of their own, which write nothing: a loop that adds up and writes takes another
+way, and adds in another order, where its arrays happen to lie close together. Twin: `elias.search.edge_scores_torch`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def forward(start, stop, indptr, logits, beta, scaled):  # type: ignore[no-untyp
         total = np.float32(0.0)
         for i in range(first, last):
             scaled[i] = np.exp(logits[i] - highest)
+        for i in range(first, last):
             total += scaled[i]
         factor = np.float32(beta) / total
         for i in range(first, last):
@@ -37,6 +39,7 @@ def backward(start, stop, indptr, scaled, beta, grad, out):  # type: ignore[no-u
         total = np.float32(0.0)
         for i in range(first, last):
             out[i] = grad[i] * scaled[i] if scaled[i] <= one else np.float32(0.0)
+        for i in range(first, last):
             total += out[i]
         total *= inverse
         for i in range(first, last):
