@@ -14,7 +14,10 @@ import numpy as np
 from numba import njit
 
 from .numbers import as_float
+from .prefetch import fetch
 from .steps import FAST, rowwise_step
+
+AHEAD = 2  # classifiers fetched before they are read
 
 
 @njit(cache=True, nogil=True)
@@ -51,19 +54,63 @@ def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
+def products_of(pairs, width, phi_BD, weights, out):  # type: ignore[no-untyped-def]
+    """w . phi of a label's pairs, four at a time, so that the classifier passes through the registers once for four."""
+    dim, fours = weights.size, len(pairs) - len(pairs) % 4
+    for p in range(0, fours, 4):
+        phi0, phi1 = phi_BD[pairs[p] // width], phi_BD[pairs[p + 1] // width]
+        phi2, phi3 = phi_BD[pairs[p + 2] // width], phi_BD[pairs[p + 3] // width]
+        sum0, sum1, sum2, sum3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        for d in range(dim):
+            w = as_float(weights[d])
+            sum0 += w * phi0[d]
+            sum1 += w * phi1[d]
+            sum2 += w * phi2[d]
+            sum3 += w * phi3[d]
+        out[p], out[p + 1], out[p + 2], out[p + 3] = sum0, sum1, sum2, sum3
+    for p in range(fours, len(pairs)):
+        phi, total = phi_BD[pairs[p] // width], np.float32(0.0)
+        for d in range(dim):
+            total += as_float(weights[d]) * phi[d]
+        out[p] = total
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def spread(pairs, width, by_z, owed, phi_BD, weights, grad, grad_phi):  # type: ignore[no-untyped-def]
+    """What the pairs of a label, with derivatives `by_z`, add to its gradient and to those of their rows."""
+    dim, fours = weights.size, len(pairs) - len(pairs) % 4
+    for p in range(0, fours, 4):
+        row0, row1, row2, row3 = pairs[p] // width, pairs[p + 1] // width, pairs[p + 2] // width, pairs[p + 3] // width
+        phi0, phi1, phi2, phi3 = phi_BD[row0], phi_BD[row1], phi_BD[row2], phi_BD[row3]
+        out0, out1, out2, out3 = grad_phi[row0], grad_phi[row1], grad_phi[row2], grad_phi[row3]
+        g0, g1, g2, g3 = by_z[p], by_z[p + 1], by_z[p + 2], by_z[p + 3]
+        for d in range(dim):
+            grad[d] += g0 * phi0[d] + g1 * phi1[d] + g2 * phi2[d] + g3 * phi3[d]
+        g0, g1, g2, g3 = g0 * owed, g1 * owed, g2 * owed, g3 * owed
+        for d in range(dim):
+            w = as_float(weights[d])
+            out0[d] += g0 * w
+            out1[d] += g1 * w
+            out2[d] += g2 * w
+            out3[d] += g3 * w
+    for p in range(fours, len(pairs)):
+        row, g, g_owed = pairs[p] // width, by_z[p], by_z[p] * owed
+        phi, out = phi_BD[row], grad_phi[row]
+        for d in range(dim):
+            grad[d] += g * phi[d]
+        for d in range(dim):
+            out[d] += g_owed * as_float(weights[d])
+
+
+@njit(cache=True, nogil=True)
 def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, owed_U, biases_U, z):  # type: ignore[no-untyped-def]
     """Fill the flat scores of the labels unique[start:stop]; the classifier of label u is owed[u] * weights."""
-    dim = phi_BD.shape[1]
+    products = np.empty(len(phi_BD), dtype=np.float32)
     for u in range(start, stop):
-        weights = weights_LD[unique[u]]
-        owed, bias = owed_U[u], biases_U[u]
-        for p in range(starts[u], starts[u + 1]):
-            position = positions[p]
-            phi = phi_BD[position // width]
-            total = np.float32(0.0)
-            for d in range(dim):
-                total += as_float(weights[d]) * phi[d]
-            z[position] = owed * total + bias
+        pairs = positions[starts[u] : starts[u + 1]]
+        products_of(pairs, width, phi_BD, weights_LD[unique[u]], products)
+        for p in range(len(pairs)):
+            z[pairs[p]] = owed_U[u] * products[p] + biases_U[u]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -82,30 +129,26 @@ def pair_loss(z, yhat, y, tiny, most):  # type: ignore[no-untyped-def]
     return math.log1p(-p), -p * not_sigma * odds, -sigma * odds if yhat >= tiny else 0.0
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def label_loss(  # type: ignore[no-untyped-def]
-    pairs, width, phi_BD, yhat, y, scale_B, tiny, most, weights, owed, bias, grad_yhat, grad, grad_phi
+    pairs, width, phi_BD, yhat, y, scale_B, tiny, most, weights, owed, bias, grad_yhat, grad, grad_phi, by_z
 ):
-    """Loss, and gradient of the bias, of one label's pairs; its other gradients are written, grad_phi added to."""
-    dim, total, grad_bias = phi_BD.shape[1], 0.0, np.float32(0.0)
+    """Loss, and gradient of the bias, of one label's pairs; its other gradients are written, grad_phi added to.
+
+    `by_z` is scratch for a number a pair.
+    """
+    total, grad_bias = 0.0, np.float32(0.0)
+    products_of(pairs, width, phi_BD, weights, by_z)
+    for p in range(len(pairs)):
+        position, scale = pairs[p], scale_B[pairs[p] // width]
+        z = np.float64(np.float32(owed * by_z[p] + bias))
+        term, of_z, of_yhat = pair_loss(z, np.float64(yhat[position]), np.float64(y[position]), tiny, most)
+        total += scale * term
+        grad_yhat[position] = scale * of_yhat
+        by_z[p] = np.float32(scale * of_z)
+        grad_bias += by_z[p]
     grad[:] = np.float32(0.0)
-    for position in pairs:
-        row = position // width
-        phi, out = phi_BD[row], grad_phi[row]
-        product = np.float32(0.0)
-        for d in range(dim):
-            product += as_float(weights[d]) * phi[d]
-        z = np.float32(owed * product + bias)
-        term, by_z, by_yhat = pair_loss(np.float64(z), np.float64(yhat[position]), np.float64(y[position]), tiny, most)
-        total += scale_B[row] * term
-        grad_yhat[position] = scale_B[row] * by_yhat
-        g = np.float32(scale_B[row] * by_z)
-        g_owed = g * owed
-        for d in range(dim):
-            grad[d] += g * phi[d]
-        for d in range(dim):
-            out[d] += g_owed * as_float(weights[d])
-        grad_bias += g
+    spread(pairs, width, by_z, owed, phi_BD, weights, grad, grad_phi)
     return total, grad_bias
 
 
@@ -119,10 +162,11 @@ def loss_and_gradients(  # type: ignore[no-untyped-def]
     `scale_B` is what a term of the row counts for in the loss.
     """
     grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
+    by_z = np.empty(len(phi_BD), dtype=np.float32)
     for u in range(start, stop):
         loss, grad_bias_U[u] = label_loss(
             positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,
-            weights_LD[unique[u]], owed_U[u], biases_U[u], grad_yhat, grad_UD[u], grad_phi,
+            weights_LD[unique[u]], owed_U[u], biases_U[u], grad_yhat, grad_UD[u], grad_phi, by_z,
         )  # fmt: skip
         total += loss
     return total, grad_phi
@@ -136,15 +180,19 @@ def loss_and_step(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """`loss_and_gradients`, and the row-wise step of each classifier at once, while it is at hand.
 
-    A row belongs to one label and a label to one range, so nobody else reads a row that has stepped.
+    A row belongs to one label and a label to one range, so nobody else reads a row that has stepped. Rows stand at
+    random places, so those of the next labels are fetched ahead.
     """
+    dim, flat = phi_BD.shape[1], weights_LD.reshape(-1)
     grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    grad = np.empty(phi_BD.shape[1], dtype=np.float32)
+    grad, by_z = np.empty(dim, dtype=np.float32), np.empty(len(phi_BD), dtype=np.float32)
     for u in range(start, stop):
+        if u + AHEAD < stop:
+            fetch(flat, unique[u + AHEAD], dim)
         weights = weights_LD[unique[u]]
         loss, grad_bias_U[u] = label_loss(
             positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,
-            weights, owed_U[u], biases_U[u], grad_yhat, grad, grad_phi,
+            weights, owed_U[u], biases_U[u], grad_yhat, grad, grad_phi, by_z,
         )  # fmt: skip
         total += loss
         rowwise_step(unique[u], weights, grad, second, steps, decayed, decay_sum, rate, beta2, epsilon, noise)
