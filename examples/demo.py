@@ -8,7 +8,8 @@ with the large one that prediction uses by default:
     stage 2     the cluster-to-label graph learned
     ELIAS++     labels found by words too, a sparse ranker, the final score learned on held-out rows
 
-then a few test texts with their best labels. Run it with `make demo`; killed, it goes on where it stopped.
+then a few test texts with their best labels. It trains for EPOCHS, fewer than `elias fit` does by default, to be done in
+five minutes. Run it with `make demo`; killed, it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from elias.persistence import link_or_copy
 from elias.progress import Progress, duration
 
 COLUMNS = ("P@1", "P@3", "P@5", "PSP@5", "R@10", "R@20", "R@100")
+EPOCHS = {"stage1.epochs": 2, "stage2.epochs": 3}
 NARROW = 500
 SHOWN = 3
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,7 +44,7 @@ def main() -> None:
 
     progress = Progress()
     data = elias.load_dataset(args.data)
-    model = train(data, args.output, args.seed, {}, progress)
+    model = train(data, args.output, args.seed, EPOCHS, progress)
     run = args.output.with_name(args.output.name + ".run")
     dense = replace(model, plus=None)
     stage1 = replace(
@@ -50,13 +52,13 @@ def main() -> None:
         network=load_network(run / "30-stage1" / "network", device=model.network.device, threads=model.network.threads),
     )
 
-    epochs = model.about["settings"]["stage1"]["epochs"] + model.about["settings"]["stage2"]["epochs"]
     control_output = args.output.with_name(args.output.name + "-control")
     share_steps(run, control_output.with_name(control_output.name + ".run"))
     progress.say("\nThe control: stage 1 alone, for as many epochs.")
     rows = model.about["settings"]["split"]["calibration_rows"]
     alone = {"ranker.enabled": False, "split.calibration_rows": rows}
-    control = train(data, control_output, args.seed, {**alone, "stage1.epochs": epochs, "stage2.epochs": 0}, progress)
+    epochs = {"stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
+    control = train(data, control_output, args.seed, {**alone, **epochs}, progress)
     control_run = control_output.with_name(control_output.name + ".run")
 
     models = {

@@ -44,7 +44,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
         held_out = min(MOST_VALIDATION, held_out)
-    batch = max(16, min(256, size.rows // 50))
+    batch = max(16, min(512, size.rows // 50))
     calibration = settings.split.calibration_rows
     if calibration is None:
         # The final score needs some, however few rows there are.
