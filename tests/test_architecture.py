@@ -93,6 +93,7 @@ LAYERS = [
         "fusion",
         "gathering",
         "plus",
+        "calibration",
         "quick",
         "rare",
     ],

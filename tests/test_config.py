@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,34 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
     given = {"split.calibration_rows": rows, "fusion.hidden": 7, "fusion.epochs": 9}
     fusion = resolve(Settings().updated(given), size).fusion
     assert (fusion.hidden, fusion.epochs) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "more", "expected"),
+    [
+        (399, {}, {}, (0, 0)),  # too few to learn from
+        (400, {}, {}, (100, 4)),
+        (4999, {}, {}, (1249, 4)),
+        (5000, {}, {}, (625, 0)),
+        (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
+        (1500, {"fusion.draws": 0}, {}, (187, 0)),
+        (9000, {"fusion.draws": 2}, {}, (2250, 2)),
+        (1500, {"ranker.enabled": False}, {}, (0, 0)),
+        (1500, {}, {"has_words": False}, (0, 0)),
+        (1500, {}, {"own_validation": 400}, (200, 0)),
+    ],
+)
+def test_few_rows_are_drawn_several_times(
+    rows: int, given: dict[str, Any], more: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
+    assert (resolved.split.calibration_rows, resolved.fusion.draws) == expected
+
+
+def test_draws_beside_a_validation_file_are_refused() -> None:
+    size = DataSize(rows=1500, labels=300, pairs=1500, own_validation=400)
+    with pytest.raises(SettingsError, match=r"fusion\.draws=3: the rows of the validation file"):
+        resolve(Settings().updated({"fusion.draws": 3}), size)
 
 
 @pytest.mark.parametrize("rows", [1, 10, 1000, 50_000, 2_000_000])

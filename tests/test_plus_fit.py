@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 import elias
 from elias import sparse_side
+from elias.calibration import ENOUGH
 from elias.compaction import compact
 from elias.config import Settings
 from elias.dataset import Dataset
@@ -26,7 +27,6 @@ from elias.features import TfIdf
 from elias.fitting import fit_to
 from elias.model_folder import load_model
 from elias.persistence import read_tensors
-from elias.plus import ENOUGH
 from elias.predictor import Model
 from elias.preparation import all_rows, reserve_rows
 from elias.sizes import size_of

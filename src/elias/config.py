@@ -50,7 +50,9 @@ class SplitSettings:
     seed: int = setting(0, "seed of the split; separate from run.seed", low=0)
     validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
     twins: bool = setting(True, "hold near twins of a held-out text out with it")
-    calibration_rows: int | None = setting(None, "rows kept out of everything, for the final score", low=0)
+    calibration_rows: int | None = setting(
+        None, "rows kept out of everything, for the final score; with fusion.draws, in each draw", low=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +194,10 @@ class FusionSettings:
         choices=("learned", "tree", "product"),
     )  # fmt: skip
     candidates: int = setting(100, "labels the network finds for a text", low=1)
+    draws: int | None = setting(
+        None, "draws of calibration rows, each kept out of a network of its own; 0: one draw, kept out of the model; "
+        "default: 4 below 5,000 rows, else 0", low=0,
+    )  # fmt: skip
     hidden: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
     epochs: int | None = setting(None, "passes over the calibration rows; default: 60, or more for few rows", low=1)
     tree_weight: float = setting(

@@ -10,6 +10,7 @@ from .errors import SettingsError
 
 MOST_VALIDATION = 4000  # rows
 FEWEST = 100  # rows to learn a final score from
+FEW, DRAWS = 5000, 4  # training rows below which calibration rows are drawn so many times, a quarter of the rows each
 UNITS, ROWS_A_UNIT = 32, 30  # of the final score, at most; calibration rows that one takes
 PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of so many rows, at least
 
@@ -45,12 +46,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
         held_out = min(MOST_VALIDATION, held_out)
     batch = max(16, min(512, size.rows // 50))
-    calibration = settings.split.calibration_rows
-    if calibration is None:
-        # The final score needs some, however few rows there are.
-        enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
-        calibration = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
-        calibration = calibration if settings.ranker.enabled and size.has_words and calibration >= FEWEST else 0
+    calibration, draws = _calibration(settings, size)
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
     visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
@@ -77,7 +73,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
-        fusion=_resolve_fusion(settings.fusion, calibration),
+        fusion=_resolve_fusion(settings.fusion, calibration, draws),
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
@@ -92,11 +88,29 @@ def _all_labels(settings: Settings, size: DataSize) -> Settings:
     return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
 
 
-def _resolve_fusion(fusion: FusionSettings, rows: int) -> FusionSettings:
+def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
+    """(calibration rows, draws): what the final score is learned from."""
+    rows, draws = settings.split.calibration_rows, settings.fusion.draws
+    learns = settings.ranker.enabled and size.has_words
+    if draws and size.own_validation:
+        raise SettingsError(f"fusion.draws={draws}: the rows of the validation file serve for the score; leave it out")
+    if draws is None:
+        few = rows is None and 4 * FEWEST <= size.rows < FEW and not size.own_validation
+        draws = DRAWS if learns and few and settings.fusion.kind != "product" else 0
+    if rows is None and draws:
+        rows = size.rows // 4
+    elif rows is None:  # some, however few rows there are
+        enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
+        rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
+        rows = rows if learns and rows >= FEWEST else 0
+    return rows, draws
+
+
+def _resolve_fusion(fusion: FusionSettings, rows: int, draws: int) -> FusionSettings:
     """Few rows bear few units, and must be passed over more often: it is steps that count."""
     units = min(UNITS, max(4, rows // ROWS_A_UNIT))
-    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(rows / BATCH))))
-    return replace(fusion, hidden=fusion.hidden or units, epochs=fusion.epochs or passes)
+    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, draws) * rows / BATCH))))
+    return replace(fusion, draws=draws, hidden=fusion.hidden or units, epochs=fusion.epochs or passes)
 
 
 def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:

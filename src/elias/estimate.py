@@ -81,7 +81,7 @@ def estimate(
     if settings.ranker.enabled and n_words:
         vectors = min(n_labels * settings.lexical.words_per_label, (size.pairs + label_texts) * words_per_text)
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
-        passes, columns = 2 if settings.ranker.refit else 1, words_per_text
+        passes, columns = (2 if settings.ranker.refit else 1) + (settings.fusion.draws or 0), words_per_text
         if settings.ranker.embedding:
             seen = settings.model.label_dim or dim
             memory["phi in the ranker"] = 8 * seen * (2 * n_labels + size.rows + label_texts)
@@ -97,6 +97,7 @@ def estimate(
         seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
     out_of_fold = settings.ranker.enabled and settings.ranker.negatives_from == OUT_OF_FOLD
     networks = 1 + (settings.ranker.folds if out_of_fold else 0)
+    networks *= 1 + (settings.fusion.draws or 0)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + stage.label_text_share * label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)

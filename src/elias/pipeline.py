@@ -3,6 +3,7 @@
     split, tf-idf -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2 -> final score -> model
                   -> words, ranker, tree (sparse_steps.py) ------------------------------------->
 
+Where rows are few, the final score comes from several such lines, each without rows of its own (`fusion.draws`).
 Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut. The two lines meet in the
 final score: settings of one do not touch the other, unless the ranker asks for the network.
 """
@@ -54,14 +55,37 @@ class Steps:
     def __init__(self, data: Dataset, settings: Settings, run: Run, progress: Progress, device: torch.device) -> None:
         self.data, self.settings, self.run, self.progress, self.device = data, settings, run, progress, device
         self.threads = known(settings.run.threads)
+        self._draws = settings.fusion.draws or 0  # None in runs that began before there were any
 
     def model(self) -> Path:
         prepared = self._prepared()
         sparse = SparseSteps(self.data, self.settings, self.run, self.progress, prepared, self._network)
         sparse.words()
         clusters, network = self._trained(prepared)
-        folds = [self._trained(fold, f"-fold{number}")[1] for number, fold in enumerate(sparse.folds())]
-        return self._model(prepared, clusters, network, sparse.ranked(network, folds))
+        folds = self._folds(sparse)
+        drawn = [self._draw(number) for number in range(self._draws if sparse.is_on else 0)]
+        return self._model(prepared, clusters, network, sparse.ranked(network, folds, drawn))
+
+    def sample(self) -> Path:
+        """In place of a model, what the final score of another run is learned from."""
+        prepared = self._prepared()
+        sparse = SparseSteps(self.data, self.settings, self.run, self.progress, prepared, self._network)
+        sparse.words()
+        network = self._trained(prepared)[1]
+        return sparse.sample(network, self._folds(sparse))
+
+    def _folds(self, sparse: SparseSteps) -> list[Path]:
+        """Networks that have not seen a fold of the rows."""
+        return [self._trained(fold, f"-fold{number}")[1] for number, fold in enumerate(sparse.folds())]
+
+    def _draw(self, number: int) -> Path:
+        """Calibration rows drawn once more, and what networks and words that have not seen them say of them."""
+        self.progress.say(f"  final score, draw {number + 1} of {self._draws}: a network and words without its rows")
+        seed = self.settings.split.seed + 1 + number
+        settings = self.settings.updated({"split.seed": seed, "fusion.draws": 0, "ranker.refit": False})
+        with self.run.below(f"draw-{number}") as run:
+            run.freeze(settings, settings, self.data.fingerprint(), restart=True)
+            return Steps(self.data, settings, run, self.progress, self.device).sample()
 
     def _trained(self, prepared: Prepared, suffix: str = "") -> tuple[Path, Path]:
         """Clusters and the trained network. `suffix`: of the names of steps that leave a fold of the rows out."""
@@ -82,6 +106,8 @@ class Steps:
             "seed": s.run.seed,
             "threads": s.run.threads,
         }
+        if s.fusion.draws:  # then no calibration rows are held out here
+            depends = {**depends, "draws": True}
         build = lambda folder: write_preparation(self.data, s, folder, self.progress)  # noqa: E731
         folder = self.run.step("10-features", depends, build)
         return open_preparation(self.data, s, folder, self.progress)

@@ -2,47 +2,36 @@
 
     candidates = best labels of the network, united with the best labels by words
     evidence   = every part of their scores (`evidence.py`)
-    score      = learned from the evidence on rows held out of everything (`fusion.py`), shown as a probability
+    score      = learned from the evidence on rows held out of everything (`calibration.py`), shown as a probability
 
 In: a `Finder`, rows prepared for the encoder, their tf-idf. Out: `Predictions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from . import kernels
-from .config import FusionSettings
 from .errors import ModelError
 from .evidence import Evidence, Field
-from .finder import BATCH, Finder, Look, Parts
-from .fusion import Fusion, fit_fusion
+from .finder import Finder, Look, Parts
+from .fusion import Fusion
 from .gathering import Sizes, WordTables, gather_at_once
 from .label_tree import LabelTree, tree_of
 from .lexical import Lexical
-from .model import ragged
 from .neighbours import Neighbours
 from .paths import Ragged
 from .persistence import read_object, write_json
 from .predictions import NOTHING, NUMBERS, PART_TYPES, Predictions
-from .probability import fit_probability
 from .ranker import load_ranker, quality, save_ranker, with_embedding
 from .sparse_rows import SparseRows
 
 NAME = "plus.json"
-FOLDS = 4  # of few rows; of MANY, 2 do
-MANY = 2000
-ENOUGH = 40  # rows with a right label among those found; of fewer, a final score is worse than p q (docs/log.md)
-SINGLE = [name for name in Evidence.__dataclass_fields__ if name not in ("words", "votes")]
-SHOWN = 10  # best labels of a row that probabilities are fitted to
 
 
 @dataclass(kw_only=True)
@@ -217,77 +206,3 @@ def padded(lists: Ragged) -> np.ndarray:
     columns = np.arange(len(lists.labels)) - np.repeat(lists.indptr[:-1], lengths)
     out[lists.rows, columns] = lists.labels
     return out
-
-
-def fit_plus(
-    plus: Plus, finder: Finder, prepared: Any, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix,
-    settings: FusionSettings, seed: int, say: Callable[[str], None],
-) -> Plus:  # fmt: skip
-    """`plus` with a final score learned from rows that nothing else has seen, and its probabilities; or as it is.
-
-    Probabilities come from scores learned on the other folds, so that they are not too sure of themselves.
-    """
-    evidence, right = _evidence_of(plus, finder, prepared, bow, labels, excluded)
-    telling = int(right.any(axis=1).sum())
-    if telling < ENOUGH:
-        say(
-            f"  final score: p q; only {telling:,} of {len(right):,} rows have found a right label, {ENOUGH} are needed"
-        )
-        return plus
-    loss = plus.fusion.loss
-    there = evidence.labels >= 0
-    fold = np.arange(len(right)) % (2 if len(right) >= MANY else FOLDS)
-    chosen = [fold >= 0, *(fold != number for number in range(fold.max() + 1))]
-
-    def learn(number: int, _: int) -> Fusion:
-        torch.set_num_threads(1)  # of this thread: another number may be left over in it
-        kept = chosen[number]
-        return fit_fusion(_rows(evidence, kept), right[kept], settings, loss, seed)
-
-    # Side by side, each on one thread: torch's own threads spin, which takes minutes where others have the cores too.
-    whole, *others = kernels.run_ranges(learn, range(len(chosen) + 1), plus.threads)
-    crossed = np.zeros(evidence.labels.shape, dtype=np.float32)
-    for learned, kept in zip(others, chosen[1:], strict=True):
-        crossed[~kept] = learned.score(_rows(evidence, ~kept), threads=plus.threads)
-    best = np.argsort(np.argsort(np.where(there, -crossed, np.inf), axis=1), axis=1) < SHOWN
-    probability = fit_probability(crossed, right, there & best)
-    fusion = replace(whole, probability=probability)
-    say(f"  final score: {len(right):,} rows, calibration error {probability.error:.4f}")
-    return replace(plus, fusion=fusion)
-
-
-def _evidence_of(
-    plus: Plus, finder: Finder, prepared: Any, bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix
-) -> tuple[Evidence, np.ndarray]:
-    """The evidence of all rows, and whether each label is right."""
-    pieces = []
-    for start in range(0, bow.shape[0], BATCH):
-        rows = np.arange(start, min(start + BATCH, bow.shape[0]))
-        pieces.append(plus.gather(finder, finder.look(prepared, rows), bow[rows], ragged(excluded, rows)[0], 1))
-    width = max(piece.labels.shape[1] for piece in pieces)
-    evidence = _stacked(pieces, width)
-    truth = sp.csr_matrix((labels.data > 0, labels.indices, labels.indptr), shape=labels.shape)
-    rows = np.repeat(np.arange(len(evidence.labels)), width)
-    right = np.asarray(truth[rows, np.maximum(evidence.labels, 0).ravel()]).reshape(evidence.labels.shape)
-    return evidence, right & (evidence.labels >= 0)
-
-
-def _stacked(pieces: list[Evidence], width: int) -> Evidence:
-    """Pieces of neighbouring rows as one, padded to the same width."""
-
-    def join(arrays: list[np.ndarray], nothing: float = 0) -> np.ndarray:
-        wide = [np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=nothing) for a in arrays]
-        return np.concatenate(wide)
-
-    fields = {name: join([getattr(piece, name) for piece in pieces], NOTHING if name in ("labels", "cluster") else 0)
-              for name in SINGLE}  # fmt: skip
-    v, t, c = (join([piece.words[part] for piece in pieces]) for part in range(3))
-    vote, closest = (join([piece.votes[part] for piece in pieces]) for part in range(2))
-    return Evidence(**fields, words=(v, t, c), votes=(vote, closest))
-
-
-def _rows(evidence: Evidence, chosen: np.ndarray) -> Evidence:
-    fields = {name: getattr(evidence, name)[chosen] for name in SINGLE}
-    v, t, c = (values[chosen] for values in evidence.words)
-    vote, closest = (values[chosen] for values in evidence.votes)
-    return Evidence(**fields, words=(v, t, c), votes=(vote, closest))

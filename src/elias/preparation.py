@@ -127,18 +127,19 @@ def inputs_of(rows: Rows, bow: sp.csr_matrix | None) -> Inputs:
 def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     """Row numbers of train, validation and calibration; validation rows come from a validation file if there is one."""
     wanted = known(settings.split.validation_rows)
+    for_score = 0 if settings.fusion.draws else known(settings.split.calibration_rows)
     own_file = data.validation is not None and len(data.validation) > 0
     split = reserve(
         data.train,
         validation_rows=0 if own_file else wanted,
-        calibration_rows=0 if own_file else known(settings.split.calibration_rows),
+        calibration_rows=0 if own_file else for_score,
         seed=settings.split.seed,
         twins_of=_twins_of(data.train, settings),
     )
     validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
         every = np.arange(len(data.validation))
-        calibration = _evenly(every, known(settings.split.calibration_rows))
+        calibration = _evenly(every, for_score)
         validation = _evenly(np.setdiff1d(every, calibration), wanted)
     return {"train": split.train, "validation": validation, "calibration": calibration}
 

@@ -17,7 +17,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ class Run:
 
     def __exit__(self, *error: object) -> None:
         self._lock.__exit__(*error)
+
+    @contextmanager
+    def below(self, name: str) -> Iterator[Run]:
+        """A run inside this one, whose steps steps of this one can come after."""
+        with Run(self.folder / name, self.progress) as run:
+            yield run
+        self._hashes |= run._hashes
 
     def freeze(self, given: Settings, resolved: Settings, data: str, *, restart: bool = False) -> Settings:
         """The settings of this run: those of its first start, unless `restart` allows new ones.

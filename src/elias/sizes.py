@@ -60,7 +60,8 @@ def _calibration(settings: Settings) -> str:
     """What the final score is learned from, where there is one."""
     if not settings.ranker.enabled or not settings.split.calibration_rows:
         return ""
-    return f"; final score: {settings.split.calibration_rows} rows"
+    draws = f"{settings.fusion.draws} x " if settings.fusion.draws else ""
+    return f"; final score: {draws}{settings.split.calibration_rows} rows"
 
 
 def _dimension(settings: Settings, data: Dataset) -> str:

@@ -1,9 +1,8 @@
-"""What the steps of ELIAS++ make: the words of some rows, the labels that rows find, the ranker, the label tree, the
-final score."""
+"""What the steps of ELIAS++ make: the words of some rows, the labels that rows find, the ranker, the label tree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .config import Settings, known, noise_seed
+from .config import Settings, known
 from .dataset.rows import KIND_LABEL_TEXT
 from .finder import BATCH, Finder
 from .fusion import Fusion
@@ -19,10 +18,9 @@ from .label_tree import grow, tree_of
 from .lexical import Lexical, build_lexical
 from .model import ragged
 from .neighbours import Neighbours, build_neighbours
-from .plus import Plus, fit_plus
+from .plus import Plus
 from .predictions import NOTHING
 from .ranker import load_ranker, save_ranker, train_ranker, with_embedding
-from .training import TrainingRows
 
 ROWS_AT_A_TIME = 1 << 16
 
@@ -117,22 +115,11 @@ def _neighbours(folder: Path, s: Settings, n_labels: int, n_words: int) -> Neigh
     return Neighbours.load(folder, n_labels=n_labels, n_words=n_words, threads=known(s.run.threads))
 
 
-def write_score(
-    folder: Path,
-    words: Path,
-    ranker: Path,
-    finder: Finder,
-    rows: TrainingRows,
-    bow: sp.csr_matrix | np.ndarray,
-    counts: np.ndarray,
-    s: Settings,
-    say: Callable[[str], None],
-) -> None:
-    """The final score, learned on the calibration rows; p q where there are too few of them."""
-    threads, given = known(s.run.threads), sp.csr_matrix(bow)
-    n_labels, n_words = len(counts), given.shape[1]
+def unscored(words: Path, ranker: Path, finder: Finder, n_words: int, counts: np.ndarray, s: Settings) -> Plus:
+    """What the steps have made, with p q in place of a final score."""
+    threads, n_labels = known(s.run.threads), len(counts)
     width = n_words + (finder.network.label_dim if s.ranker.embedding else 0)
-    plus = Plus(
+    return Plus(
         lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
         ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),
         tree=tree_of(words, s.ranker.label_tree, n_labels, n_words),
@@ -140,6 +127,3 @@ def write_score(
         fusion=Fusion("product", s.ranker.loss), counts=counts, by_network=s.fusion.candidates,
         by_words=s.lexical.candidates, threads=threads, embedding=s.ranker.embedding_scale * s.ranker.embedding,
     )  # fmt: skip
-    if given.shape[0] and rows.labels.nnz:
-        plus = fit_plus(plus, finder, rows.prepared, given, rows.labels, rows.excluded, s.fusion, noise_seed(s), say)
-    plus.write_score(folder)

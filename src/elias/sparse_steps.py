@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .config import OUT_OF_FOLD, WORDS, Settings, known
+from .calibration import Sample, with_final_score
+from .config import OUT_OF_FOLD, WORDS, Settings, known, noise_seed
 from .dataset import Dataset
 from .dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from .devices import torch_threads
@@ -31,6 +32,7 @@ from .label_texts import texts_of, unseen_labels
 from .lexical import Lexical
 from .model import Network
 from .persistence import read_tensors
+from .plus import Plus
 from .preparation import Prepared, all_rows, holds_out_training_rows
 from .progress import Progress
 from .randomness import permutation
@@ -41,11 +43,11 @@ from .sparse_side import (
     found_by_network,
     found_by_words,
     nothing_found,
+    unscored,
     what_a_tree_depends_on,
     write_lexical,
     write_neighbours,
     write_ranker,
-    write_score,
     write_tree,
 )
 
@@ -99,15 +101,26 @@ class SparseSteps:
                     )
                 yield left
 
-    def ranked(self, network: Path, folds: list[Path]) -> list[Path]:
-        """The folders whose files make a network ELIAS++; none where it is off."""
+    def ranked(self, network: Path, folds: list[Path], drawn: list[Path]) -> list[Path]:
+        """The folders whose files make a network ELIAS++; none where it is off. `drawn`: samples of other draws."""
         if not self.is_on:
             return []
+        made = self._made(network, folds)
+        return [*made[-1], self._final_score(network, made[0], drawn)]
+
+    def sample(self, network: Path, folds: list[Path]) -> Path:
+        """What is found for the calibration rows, in a draw."""
+        made = self._made(network, folds)[0]
+        build = lambda folder: self._sample(network, made).save(folder)  # noqa: E731
+        return self.run.step("65-sample", {"fusion": vars(self.settings.fusion)}, build, after=[network, *made])
+
+    def _made(self, network: Path, folds: list[Path]) -> list[list[Path]]:
+        """The folders of words and ranker, of the training rows and of all rows."""
         made = [[words] for words in self._words]
         if self.settings.ranker.needs_network:
             for number, folders in enumerate(made):
                 folders.append(self._ranker(f"{60 + 2 * number}-ranker", number, network, folds))
-        return [*made[-1], self._final_score(network, made[0])]
+        return made
 
     def _ranker(self, name: str, number: int, network: Path, folds: list[Path]) -> Path:
         """A ranker that learns from what networks find, or sees phi."""
@@ -136,18 +149,30 @@ class SparseSteps:
         size = {"n_labels": rows.labels.shape[1], "n_words": rows.bow.shape[1]}
         return Lexical.load(folder, **size, threads=known(self.settings.run.threads))
 
-    def _final_score(self, network: Path, words: list[Path]) -> Path:
-        """How the parts of a score become one, learned on the calibration rows."""
+    def _final_score(self, network: Path, words: list[Path], drawn: list[Path]) -> Path:
+        """How the parts of a score become one: learned on the calibration rows, or on those of all draws."""
         s = self.settings
 
         def build(folder: Path) -> None:
-            rows, counts = self.prepared.calibration, self._counts()
-            finder = Finder(self.open_network(network))
-            write_score(
-                folder, words[0], words[-1], finder, rows, self.prepared.bow_calibration, counts, s, self.progress.say
-            )
+            plus = self._unscored(network, words)
+            samples = [Sample.load(path) for path in drawn]
+            if self.prepared.calibration.labels.nnz:
+                samples.append(self._sample(network, words))
+            if samples:
+                plus = with_final_score(plus, Sample.joined(samples), s.fusion, noise_seed(s), self.progress.say)
+            plus.write_score(folder)
 
-        return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build, after=[network, *words])
+        return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build, after=[network, *words, *drawn])
+
+    def _sample(self, network: Path, words: list[Path]) -> Sample:
+        rows, bow = self.prepared.calibration, sp.csr_matrix(self.prepared.bow_calibration)
+        numbers = read_tensors(self.prepared.folder / "split.safetensors")[0]["calibration"]
+        return Sample.of(self._unscored(network, words), Finder(self.open_network(network)), rows, bow, numbers)
+
+    def _unscored(self, network: Path, words: list[Path]) -> Plus:
+        n_words = int(self.prepared.bow_calibration.shape[1])
+        finder = Finder(self.open_network(network))
+        return unscored(words[0], words[-1], finder, n_words, self._counts(), self.settings)
 
     def _counts(self) -> np.ndarray:
         """n_l of the training rows alone: with the calibration rows in it, it would give their labels away."""
