@@ -218,7 +218,7 @@ def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
 def test_defaults_reserve_calibration_rows() -> None:
     size = DataSize(rows=20_000, labels=1000, pairs=60_000)
     assert resolve(Settings(), size).split.calibration_rows == 1500
-    assert resolve(Settings(), replace(size, rows=4000)).split.calibration_rows == 500
+    assert resolve(Settings(), replace(size, rows=8000)).split.calibration_rows == 1000
     assert resolve(Settings(), replace(size, rows=48_000)).split.calibration_rows == 3000
     assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == FEWEST
     assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0
