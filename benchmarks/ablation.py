@@ -75,7 +75,8 @@ def rows(
     if yardstick:
         stages = first.about["settings"]
         epochs = stages["stage1"]["epochs"] + stages["stage2"]["epochs"]
-        alone = {"ranker.enabled": "false", "split.calibration_rows": str(stages["split"]["calibration_rows"])}
+        lacking = 0 if stages["fusion"]["draws"] else stages["split"]["calibration_rows"]  # rows that the model lacks
+        alone = {"ranker.enabled": "false", "split.calibration_rows": str(lacking)}
         control = {**changes, **alone, "stage1.epochs": str(epochs), "stage2.epochs": "0"}
         model = fitted(data, work / "control", control)
         yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])

@@ -21,7 +21,8 @@ from elias.predictor import Model
 from processes import PLUS, content, sets, start, wait_until
 from processes import elias as run_elias
 
-DRAWN = {**{key: value for key, value in PLUS.items() if key != "split.calibration_rows"}, "fusion.draws": 2}
+FEW = {key: value for key, value in PLUS.items() if key != "split.calibration_rows"}
+DRAWN = {**FEW, "fusion.draws": 2}
 
 
 def random_sample(rng: np.random.Generator, n_rows: int, width: int, first_row: int = 0) -> Sample:
@@ -110,6 +111,17 @@ def test_few_rows_are_held_out_of_other_networks_than_the_model(drawn: Path, dat
         held_out.append(set(own["calibration"].tolist()))
     assert held_out[0] != held_out[1]
     assert model.predict([data.train.texts[0]], k=3).labels.shape == (1, 3)  # type: ignore[index]
+
+
+def test_groups_too_large_to_be_held_out_leave_p_q(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with open(tmp_path / "train.jsonl", "w", encoding="utf-8") as file:
+        for row in range(400):
+            words = [f"word{row % 8}", *(f"noise{number}" for number in rng.integers(0, 50, 4))]
+            line = {"text": " ".join([*words, f"own{row}"]), "labels": [f"label{row % 8}"], "group": f"group{row % 2}"}
+            file.write(json.dumps(line) + "\n")
+    model = elias.fit(elias.load_dataset(tmp_path), settings=Settings().updated(FEW))
+    assert not model.gives_probabilities
 
 
 def test_killed_in_a_draw_it_is_the_same_model(drawn: Path, tiny_dataset: Path, tmp_path: Path) -> None:

@@ -74,6 +74,49 @@ def test_every_task_is_done_once(size: int, delay: float | None) -> None:
             np.testing.assert_array_equal(done, np.arange(1, size + 1))
 
 
+def test_a_leader_that_fails_leaves_the_helper_free() -> None:
+    came = []
+
+    def lead(board: np.ndarray) -> None:
+        while not came:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    def lend_a_hand(board: np.ndarray) -> None:
+        came.append(True)
+        do(board, np.zeros(9, dtype=np.int64), np.zeros(9, dtype=np.int64))  # waits for a phase that never opens
+
+    with pytest.raises(KeyboardInterrupt):
+        run_divided(lead, lend_a_hand)
+    helped = []
+    deadline = time.monotonic() + 20
+    while not helped and time.monotonic() < deadline:
+        run_divided(lambda board: time.sleep(0.01), lambda board: helped.append(True))
+    assert helped
+
+
+def test_what_fails_in_the_helper_is_raised_and_nobody_waits() -> None:
+    taken = []
+
+    def lead(board: np.ndarray) -> None:
+        open_phase(board, 0, 2 * EACH, EACH)
+        while not taken:
+            time.sleep(0.001)
+        assert take(board, 0, EACH) == 1
+        cross_off(board, 0)
+        assert not wait_for(board, 0)  # for the task that the helper has begun
+
+    def lend_a_hand(board: np.ndarray) -> None:
+        taken.append(take(board, 0, EACH))
+        raise MemoryError("no room")
+
+    for _ in range(3):
+        taken.clear()
+        with pytest.raises(MemoryError, match="no room"):
+            run_divided(lead, lend_a_hand)
+        time.sleep(0.05)  # until the helper is free
+
+
 def big_case(seed: int) -> tuple[Finder, np.ndarray]:
     """Enough labels for many tasks of every phase."""
     rng = np.random.default_rng(seed)

@@ -114,7 +114,7 @@ def with_final_score(
     for learned, kept in zip(others, chosen[1:], strict=True):
         crossed[~kept] = learned.score(sample.take(~kept).evidence, threads=plus.threads)
     best = np.argsort(np.argsort(np.where(there, -crossed, np.inf), axis=1), axis=1) < SHOWN
-    probability = fit_probability(crossed, right, there & best)
+    probability = fit_probability(crossed, right, there & best, sample.rows)
     say(f"  final score: {len(right):,} rows, calibration error {probability.error:.4f}")
     return replace(plus, fusion=replace(whole, probability=probability))
 

@@ -97,13 +97,15 @@ def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
     if draws is None:
         few = rows is None and 4 * FEWEST <= size.rows < FEW and not size.own_validation
         draws = DRAWS if learns and few and settings.fusion.kind != "product" else 0
-    if rows is None and draws:
-        rows = size.rows // 4
+    if rows is None and not learns:
+        rows = 0
+    elif rows is None and draws:
+        rows = min(MOST_VALIDATION, size.rows // 4)
     elif rows is None:  # some, however few rows there are
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
-        rows = rows if learns and rows >= FEWEST else 0
-    return rows, draws
+        rows = rows if rows >= FEWEST else 0
+    return rows, draws if rows and learns else 0
 
 
 def _resolve_fusion(fusion: FusionSettings, rows: int, draws: int) -> FusionSettings:

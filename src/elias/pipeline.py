@@ -64,11 +64,15 @@ class Steps:
         clusters, network = self._trained(prepared)
         folds = self._folds(sparse)
         drawn = [self._draw(number) for number in range(self._draws if sparse.is_on else 0)]
-        return self._model(prepared, clusters, network, sparse.ranked(network, folds, drawn))
+        samples = [sample for sample in drawn if sample is not None]
+        return self._model(prepared, clusters, network, sparse.ranked(network, folds, samples))
 
-    def sample(self) -> Path:
-        """In place of a model, what the final score of another run is learned from."""
+    def sample(self) -> Path | None:
+        """In place of a model, what the final score of another run is learned from; None where no row is held out."""
         prepared = self._prepared()
+        if prepared.calibration.labels.nnz == 0:
+            self.progress.say("  no rows to hold out: the texts, or their groups, are too few")
+            return None
         sparse = SparseSteps(self.data, self.settings, self.run, self.progress, prepared, self._network)
         sparse.words()
         network = self._trained(prepared)[1]
@@ -78,7 +82,7 @@ class Steps:
         """Networks that have not seen a fold of the rows."""
         return [self._trained(fold, f"-fold{number}")[1] for number, fold in enumerate(sparse.folds())]
 
-    def _draw(self, number: int) -> Path:
+    def _draw(self, number: int) -> Path | None:
         """Calibration rows drawn once more, and what networks and words that have not seen them say of them."""
         self.progress.say(f"  final score, draw {number + 1} of {self._draws}: a network and words without its rows")
         seed = self.settings.split.seed + 1 + number

@@ -171,7 +171,7 @@ def _neighbours(folder: Path, are_there: bool, size: dict[str, int]) -> Neighbou
 
 def shown(fusion: Fusion, labels: np.ndarray, scores: np.ndarray, places: np.ndarray) -> Predictions:
     """The labels at some places of each row (-1: nobody) with their scores, as probabilities where they can be."""
-    rows = np.arange(len(labels))[:, None] if len(labels) > 1 else 0
+    rows = 0 if len(labels) == 1 else np.arange(len(labels))[:, None]
     best, values = labels[rows, places], scores[rows, places]
     if fusion.probability is not None:
         values = fusion.probability(values)

@@ -50,9 +50,14 @@ class ProbabilityMap:
         return cls(scores, probabilities, float(content["error"]), int(content["rows"]))
 
 
-def fit_probability(scores: np.ndarray, right: np.ndarray, there: np.ndarray) -> ProbabilityMap:
-    """The curve of all rows; its error from curves of one half, measured on the other."""
-    half = np.arange(len(scores)) % 2 == 0
+def fit_probability(
+    scores: np.ndarray, right: np.ndarray, there: np.ndarray, rows: np.ndarray | None = None
+) -> ProbabilityMap:
+    """The curve of all rows; its error from curves of one half, measured on the other.
+
+    `rows` are their numbers, where a row can be among them more than once: it is then in one half.
+    """
+    half = (np.arange(len(scores)) if rows is None else np.unique(rows, return_inverse=True)[1]) % 2 == 0
     errors = []
     for part in (half, ~half):
         curve = _curve(scores[part][there[part]], right[part][there[part]])

@@ -4,7 +4,8 @@
     otherwise                                     12-words, 14-words: all but the ranker, shared by members
                                                   60-ranker, 62-ranker: the ranker of this member, after its network
 
-12 and 60 are of the training rows, and what the final score (70-fusion) is learned with. 14 and 62 are once more of all
+12 and 60 are of the training rows, and what the final score (70-fusion) is learned with, or in a draw its part of the
+sample (65-sample). 14 and 62 are once more of all
 rows, for the model, where rows were held out. With out-of-fold negatives the network is trained once more for each fold
 of the training rows, without that fold, and finds the labels of its rows. What networks find comes on top of what words
 find, because both find when a text is new.
@@ -56,7 +57,7 @@ SCRATCH = "prepared"
 
 
 class SparseSteps:
-    """Called in the order words, folds, ranked."""
+    """Called in the order words, folds, and ranked or (in a draw) sample."""
 
     def __init__(
         self, data: Dataset, settings: Settings, run: Run, progress: Progress, prepared: Prepared,
@@ -162,7 +163,8 @@ class SparseSteps:
                 plus = with_final_score(plus, Sample.joined(samples), s.fusion, noise_seed(s), self.progress.say)
             plus.write_score(folder)
 
-        return self.run.step("70-fusion", {"fusion": vars(s.fusion)}, build, after=[network, *words, *drawn])
+        depends = {key: value for key, value in vars(s.fusion).items() if key != "draws"}  # known by its samples
+        return self.run.step("70-fusion", {"fusion": depends}, build, after=[network, *words, *drawn])
 
     def _sample(self, network: Path, words: list[Path]) -> Sample:
         rows, bow = self.prepared.calibration, sp.csr_matrix(self.prepared.bow_calibration)

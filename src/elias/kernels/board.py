@@ -7,6 +7,8 @@ the helper has begun, never for the helper to come: where it is late or never co
     leader:  open_phase, then as the helper
     helper:  take a task and cross it off when it is done, until take returns -1; wait_for
 
+Where one of them fails, the board is closed: nobody waits any longer, and `wait_for` says that the work is not done.
+
 A task is a stretch of `each` things. While the leader is still making the things, it says from time to time how many
 there are (`so_far`), and the helper begins with those. Neither needs the interpreter.
 
@@ -15,6 +17,7 @@ Tasks own what they write, so who does a task changes no result.
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -28,11 +31,13 @@ PHASES = 4  # at most
 LINE = 8  # numbers in a line of the processor's cache: what one thread writes does not disturb what the other reads
 OPEN, NEXT, DONE, LENGTH = 0, LINE, 2 * LINE, 3 * LINE  # of a phase: tasks + 1, the next task, tasks done, things
 SIZE = 4 * LINE
+CLOSED = PHASES * SIZE  # one number behind all phases
+PATIENCE = 4096  # looks at the board after which a thread that waits lets others have the processor
 PAUSE = "llvm.x86.sse2.pause" if platform.machine() in ("x86_64", "AMD64") else ""  # of a thread that waits
 
 
 def new_board() -> np.ndarray:
-    return np.zeros(PHASES * SIZE, dtype=np.int64)
+    return np.zeros(PHASES * SIZE + LINE, dtype=np.int64)
 
 
 def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -68,9 +73,22 @@ def _atomic_store(typing_context: Any, array: Any, place: Any, value: Any) -> An
     return types.void(array, types.intp, types.int64), generate
 
 
+def _give_way(typing_context: Any) -> Any:
+    """Let another thread have the processor, where the system can be told so."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if os.name == "posix":
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 atomic_add: Any = intrinsic(_atomic_add)
 atomic_load: Any = intrinsic(_atomic_load)
 atomic_store: Any = intrinsic(_atomic_store)
+give_way: Any = intrinsic(_give_way)
 
 
 @njit(cache=True, nogil=True)
@@ -89,9 +107,13 @@ def open_phase(board, phase, length, each):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def take(board, phase, each):  # type: ignore[no-untyped-def]
     """The next task of a phase, or -1 where there are no more; waits until its things are there, and takes it then."""
+    turn = 0
     while atomic_load(board, phase * SIZE + OPEN) == 0:
         if atomic_load(board, phase * SIZE + LENGTH) >= (atomic_load(board, phase * SIZE + NEXT) + 1) * each:
             break
+        turn = rest(board, turn)
+        if turn < 0:
+            return -1
     task = atomic_add(board, phase * SIZE + NEXT)
     while True:  # at once, unless another was quicker
         tasks = atomic_load(board, phase * SIZE + OPEN) - 1
@@ -99,6 +121,25 @@ def take(board, phase, each):  # type: ignore[no-untyped-def]
             return task if task < tasks else -1
         if atomic_load(board, phase * SIZE + LENGTH) >= (task + 1) * each:
             return task
+        turn = rest(board, turn)
+        if turn < 0:
+            return -1
+
+
+@njit(cache=True, nogil=True)
+def rest(board, turn):  # type: ignore[no-untyped-def]
+    """The next turn of somebody who waits; -1 on a closed board."""
+    if turn % PATIENCE == PATIENCE - 1:
+        if atomic_load(board, CLOSED):
+            return -1
+        give_way()
+    return turn + 1
+
+
+@njit(cache=True, nogil=True)
+def close(board):  # type: ignore[no-untyped-def]
+    """Nobody goes on."""
+    atomic_store(board, CLOSED, 1)
 
 
 @njit(cache=True, nogil=True)
@@ -114,7 +155,10 @@ def cross_off(board, phase):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def wait_for(board, phase):  # type: ignore[no-untyped-def]
-    """Until every task of an open phase is done."""
-    tasks = atomic_load(board, phase * SIZE + OPEN) - 1
+    """Until every task of an open phase is done; False on a board that was closed."""
+    tasks, turn = atomic_load(board, phase * SIZE + OPEN) - 1, 0
     while atomic_load(board, phase * SIZE + DONE) < tasks:
-        pass
+        turn = rest(board, turn)
+        if turn < 0:
+            return False
+    return True

@@ -50,27 +50,31 @@ def lead(  # type: ignore[no-untyped-def]
 ):
     """The k best labels of one query into row 0 of `found`. `phi_C` is phi as the clusters see it, `phi` as labels do.
 
-    `tables` and `room` are packs.
+    `tables` and `room` are packs. On a closed board it ends early, and the answer is none.
     """
     table, scratch, logits_C = tables.inside, room.inside.scratch, room.inside.logits_C
     edges, classifiers, k = table.edges, table.classifiers, found.labels.shape[1]
     open_phase(board, LOGITS, len(table.biases_C), CLUSTERS)
-    do_logits(board, phi_C, table.weights_CD, table.biases_C, logits_C)
+    if not do_logits(board, phi_C, table.weights_CD, table.biases_C, logits_C):
+        return
     clusters_T = np.empty(min(beam_size, len(logits_C)), dtype=np.int64)
     scores_T = np.empty(clusters_T.size, dtype=np.float32)
     beam_of(logits_C, alpha, clusters_T, scores_T)
     first = leave_out(left_out, scratch)
     count = collect(first, size, clusters_T, scores_T, edges, scratch, board, LOOK)
     open_phase(board, LOOK, count - first, LOOKED)
-    do_look(board, first, phi, classifiers, scratch)
+    if not do_look(board, first, phi, classifiers, scratch):
+        return
     if count - first > size:
         count = keep_largest(first, count, size, scratch.yhat_at, scratch)
     open_phase(board, BOUNDS, count - first, BOUNDED)
-    do_bounds(board, first, scratch)
+    if not do_bounds(board, first, scratch):
+        return
     if count - first > k:
         count = keep_possible(first, count, k, scratch)
     open_phase(board, EXACT, count - first, READ)
-    do_exact(board, first, phi, classifiers, scratch)
+    if not do_exact(board, first, phi, classifiers, scratch):
+        return
     if count - first > k:
         count = keep_largest(first, count, k, scratch.low_at, scratch)
     write_best(first, count, 0, clusters_T, scores_T, scratch, found)
@@ -82,10 +86,11 @@ def lend_a_hand(  # type: ignore[no-untyped-def]
 ):
     """What the helper does meanwhile; called with what the leader is called with."""
     table, scratch = tables.inside, room.inside.scratch
-    do_logits(board, phi_C, table.weights_CD, table.biases_C, room.inside.logits_C)
-    do_look(board, len(left_out), phi, table.classifiers, scratch)
-    do_bounds(board, len(left_out), scratch)
-    do_exact(board, len(left_out), phi, table.classifiers, scratch)
+    first, classifiers = len(left_out), table.classifiers
+    if not do_logits(board, phi_C, table.weights_CD, table.biases_C, room.inside.logits_C):
+        return
+    if do_look(board, first, phi, classifiers, scratch) and do_bounds(board, first, scratch):
+        do_exact(board, first, phi, classifiers, scratch)
 
 
 @njit(cache=True, nogil=True)
@@ -96,7 +101,7 @@ def do_logits(board, phi_C, weights_CD, biases_C, logits_C):  # type: ignore[no-
         logits_of(task * CLUSTERS, stop, phi_C, weights_CD, biases_C, logits_C)
         cross_off(board, LOGITS)
         task = take(board, LOGITS, CLUSTERS)
-    wait_for(board, LOGITS)
+    return wait_for(board, LOGITS)
 
 
 @njit(cache=True, nogil=True)
@@ -109,7 +114,7 @@ def do_look(board, first, phi, classifiers, scratch):  # type: ignore[no-untyped
         look_at(first + start, first + stop, whole, step, left, norm, classifiers, scratch)
         cross_off(board, LOOK)
         task = take(board, LOOK, LOOKED)
-    wait_for(board, LOOK)
+    return wait_for(board, LOOK)
 
 
 @njit(cache=True, nogil=True)
@@ -120,7 +125,7 @@ def do_bounds(board, first, scratch):  # type: ignore[no-untyped-def]
         bounds_of(first + start, first + stop, scratch.yhat_at, scratch.low_at, scratch.high_at)
         cross_off(board, BOUNDS)
         task = take(board, BOUNDS, BOUNDED)
-    wait_for(board, BOUNDS)
+    return wait_for(board, BOUNDS)
 
 
 @njit(cache=True, nogil=True)
@@ -131,4 +136,4 @@ def do_exact(board, first, phi, classifiers, scratch):  # type: ignore[no-untype
         exact_scores(first + start, first + stop, phi, classifiers, scratch)
         cross_off(board, EXACT)
         task = take(board, EXACT, READ)
-    wait_for(board, EXACT)
+    return wait_for(board, EXACT)

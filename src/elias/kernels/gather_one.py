@@ -77,14 +77,16 @@ def lead(  # type: ignore[no-untyped-def]
     table, own = tables.inside, room.inside
     nothing(0, own.out)
     open_phase(board, FINDING, FINDERS, 1)
-    do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out)
+    if not do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out):
+        return
     labels = own.out.labels[0]
     count = unite(own.found.labels[0], own.nearest[0], own.search.place_of, labels)
     for column in range(count):
         own.out.both[0, column] = own.sums.sums[labels[column]]
     clear(own.counts[0], own.sums)
     open_phase(board, LOOKING, LOOKERS, 1)
-    do_looking(board, indptr, numbers, values, table, own, alpha)
+    if not do_looking(board, indptr, numbers, values, table, own, alpha):
+        return
     for column in range(len(labels)):
         own.log_counts[0, column] = table.log_counts[max(0, labels[column])]
     learned_scores(0, 1, own.out, own.log_counts, table.weights, table.best, table.rising, own.scores)
@@ -97,8 +99,8 @@ def lend_a_hand(  # type: ignore[no-untyped-def]
 ):
     """What the helper does meanwhile; called with what the leader is called with."""
     table, own = tables.inside, room.inside
-    do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out)
-    do_looking(board, indptr, numbers, values, table, own, alpha)
+    if do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out):
+        do_looking(board, indptr, numbers, values, table, own, alpha)
 
 
 @njit(cache=True, nogil=True)
@@ -127,7 +129,7 @@ def do_finding(  # type: ignore[no-untyped-def]
             own.counts[1] = neighbours_of(numbers, values, words.neighbours, own.ballot.sums, own.texts, own.likeness)
         cross_off(board, FINDING)
         task = take(board, FINDING, 1)
-    wait_for(board, FINDING)
+    return wait_for(board, FINDING)
 
 
 @njit(cache=True, nogil=True)
@@ -153,4 +155,4 @@ def do_looking(board, indptr, numbers, values, table, own, alpha):  # type: igno
             text_parts(0, indptr, numbers, values, words, own.x, out)
         cross_off(board, LOOKING)
         task = take(board, LOOKING, 1)
-    wait_for(board, LOOKING)
+    return wait_for(board, LOOKING)

@@ -7,38 +7,43 @@ The helper is asked by one query at a time: where several come at once, each kee
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any
 
-from .board import new_board
+import numpy as np
+
+from .board import close, new_board
 
 
 class Helper:
     def __init__(self) -> None:
         self._free, self._asked = Lock(), Lock()
         self._asked.acquire()
-        self._job: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+        self._job: tuple[Callable[..., Any], np.ndarray, tuple[Any, ...], list[BaseException]] | None = None
         self.owner = os.getpid()
         Thread(target=self._work, name="elias-helper", daemon=True).start()
 
-    def ask(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Have `call` called soon, if nobody else is being helped; the result goes nowhere."""
+    def ask(self, call: Callable[..., Any], board: np.ndarray, *arguments: Any) -> list[BaseException]:
+        """Have `call(board, ...)` called soon, if nobody else is being helped. Its failure comes into the answer."""
+        failed: list[BaseException] = []
         if self._free.acquire(blocking=False):
-            self._job = call, arguments
+            self._job = call, board, arguments, failed
             self._asked.release()
+        return failed
 
     def _work(self) -> None:
         while True:
             self._asked.acquire()
             assert self._job is not None
-            (call, arguments), self._job = self._job, None
+            (call, board, arguments, failed), self._job = self._job, None
             try:
-                call(*arguments)
-            except Exception:  # the leader does all of it then; the next one can be helped again
-                traceback.print_exc()
-            del call, arguments  # an idle thread keeps no model alive
+                call(board, *arguments)
+            except BaseException as problem:  # a task may have been begun: the leader must not wait for it
+                failed.append(problem)
+                close(board)
+            del call, board, arguments, failed  # an idle thread keeps no model alive
             self._free.release()
 
 
@@ -48,11 +53,19 @@ _helper: Helper | None = None
 def run_divided(lead: Callable[..., Any], lend_a_hand: Callable[..., Any], *arguments: Any) -> None:
     """Call `lead(board, *arguments)` here, and `lend_a_hand` with the same in the helper's thread if it is free.
 
-    They share the work through the board; who does what changes no result.
+    They share the work through the board; who does what changes no result. What fails in either is raised here, and
+    then nothing that they wrote may be used again.
     """
     global _helper
     if _helper is None or _helper.owner != os.getpid():  # threads do not survive a fork
-        _helper = Helper()
+        with suppress(RuntimeError):  # no more threads to be had: the leader does all of it
+            _helper = Helper()
     board = new_board()
-    _helper.ask(lend_a_hand, board, *arguments)
-    lead(board, *arguments)
+    failed = _helper.ask(lend_a_hand, board, *arguments) if _helper is not None else []
+    try:
+        lead(board, *arguments)
+    except BaseException:
+        close(board)  # or the helper would wait for ever
+        raise
+    if failed:
+        raise failed[0]
