@@ -177,27 +177,26 @@ def test_a_helper_that_comes_too_late_touches_nothing() -> None:
     np.testing.assert_array_equal(alone[1], expected.scores)
 
 
-def test_the_helper_is_asked_by_one_at_a_time(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_helper_is_asked_by_one_at_a_time() -> None:
     helper, begun, answers = Helper(), [], []
 
-    def slow() -> None:
+    def slow(board: np.ndarray) -> None:
         begun.append(1)
         time.sleep(0.05)
 
-    def fail() -> None:
+    def fail(board: np.ndarray) -> None:
         begun.append(2)
         raise ValueError("a helper goes on after this")
 
     for call in (slow, slow, slow):
-        helper.ask(call)
+        helper.ask(call, new_board())
     eventually(lambda: begun == [1])
     time.sleep(0.1)
-    helper.ask(fail)
-    eventually(lambda: begun == [1, 2])
+    failed = helper.ask(fail, new_board())
+    eventually(lambda: [str(problem) for problem in failed] == ["a helper goes on after this"])
     time.sleep(0.05)
-    helper.ask(lambda: answers.append("here"))
+    helper.ask(lambda board: answers.append("here"), new_board())
     eventually(lambda: answers == ["here"])
-    assert "a helper goes on after this" in capfd.readouterr().err
 
 
 def eventually(holds: Callable[[], bool]) -> None:
