@@ -9,7 +9,7 @@ with the large one that prediction uses by default:
     ELIAS++     labels found by words too, a sparse ranker, the final score learned on held-out rows
 
 then a few test texts with their best labels. It trains for EPOCHS, fewer than `elias fit` does by default, and is done
-in five minutes. Run it with `make demo`; killed, it goes on where it stopped.
+in five minutes (six if kernels must be compiled). Run it with `make demo`; killed, it goes on where it stopped.
 """
 
 from __future__ import annotations
