@@ -67,7 +67,11 @@ class Sample:
         return cls(evidence, np.concatenate(right), np.concatenate([sample.rows for sample in samples]))
 
     def take(self, chosen: np.ndarray) -> Sample:
-        return Sample(_each(self.evidence, lambda values: values[chosen]), self.right[chosen], self.rows[chosen])
+        fields = {name: getattr(self.evidence, name)[chosen] for name in SINGLE}
+        v, t, c = (values[chosen] for values in self.evidence.words)
+        vote, closest = (values[chosen] for values in self.evidence.votes)
+        evidence = Evidence(**fields, words=(v, t, c), votes=(vote, closest))
+        return Sample(evidence, self.right[chosen], self.rows[chosen])
 
     def save(self, folder: Path) -> None:
         evidence = self.evidence
@@ -131,11 +135,4 @@ def _stacked(pieces: Sequence[Evidence]) -> Evidence:
               for name in SINGLE}  # fmt: skip
     v, t, c = (join([piece.words[part] for piece in pieces]) for part in range(3))
     vote, closest = (join([piece.votes[part] for piece in pieces]) for part in range(2))
-    return Evidence(**fields, words=(v, t, c), votes=(vote, closest))
-
-
-def _each(evidence: Evidence, change: Callable[[np.ndarray], np.ndarray]) -> Evidence:
-    fields = {name: change(getattr(evidence, name)) for name in SINGLE}
-    v, t, c = (change(values) for values in evidence.words)
-    vote, closest = (change(values) for values in evidence.votes)
     return Evidence(**fields, words=(v, t, c), votes=(vote, closest))

@@ -112,7 +112,11 @@ class SparseSteps:
     def sample(self, network: Path, folds: list[Path]) -> Path:
         """What is found for the calibration rows, in a draw."""
         made = self._made(network, folds)[0]
-        build = lambda folder: self._sample(network, made).save(folder)  # noqa: E731
+
+        def build(folder: Path) -> None:
+            finder = Finder(self.open_network(network))
+            self._sample(self._unscored(finder, made), finder).save(folder)
+
         return self.run.step("65-sample", {"fusion": vars(self.settings.fusion)}, build, after=[network, *made])
 
     def _made(self, network: Path, folds: list[Path]) -> list[list[Path]]:
@@ -155,10 +159,10 @@ class SparseSteps:
         s = self.settings
 
         def build(folder: Path) -> None:
-            plus = self._unscored(network, words)
-            samples = [Sample.load(path) for path in drawn]
+            finder = Finder(self.open_network(network))
+            plus, samples = self._unscored(finder, words), [Sample.load(path) for path in drawn]
             if self.prepared.calibration.labels.nnz:
-                samples.append(self._sample(network, words))
+                samples.append(self._sample(plus, finder))
             if samples:
                 plus = with_final_score(plus, Sample.joined(samples), s.fusion, noise_seed(s), self.progress.say)
             plus.write_score(folder)
@@ -166,14 +170,13 @@ class SparseSteps:
         depends = {key: value for key, value in vars(s.fusion).items() if key != "draws"}  # known by its samples
         return self.run.step("70-fusion", {"fusion": depends}, build, after=[network, *words, *drawn])
 
-    def _sample(self, network: Path, words: list[Path]) -> Sample:
+    def _sample(self, plus: Plus, finder: Finder) -> Sample:
         rows, bow = self.prepared.calibration, sp.csr_matrix(self.prepared.bow_calibration)
         numbers = read_tensors(self.prepared.folder / "split.safetensors")[0]["calibration"]
-        return Sample.of(self._unscored(network, words), Finder(self.open_network(network)), rows, bow, numbers)
+        return Sample.of(plus, finder, rows, bow, numbers)
 
-    def _unscored(self, network: Path, words: list[Path]) -> Plus:
+    def _unscored(self, finder: Finder, words: list[Path]) -> Plus:
         n_words = int(self.prepared.bow_calibration.shape[1])
-        finder = Finder(self.open_network(network))
         return unscored(words[0], words[-1], finder, n_words, self._counts(), self.settings)
 
     def _counts(self) -> np.ndarray:
