@@ -26,6 +26,7 @@ FORMAT_VERSION = 1
 FILES = ("vectorizer.json", "vectorizer.npy")
 FEW_TEXTS = 1000  # below, a word of a single text is worth keeping
 MAX_WORDS = 500_000
+FIRST = np.zeros(1, dtype=np.intp)
 
 
 @cache
@@ -83,9 +84,10 @@ class TfIdf:
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Columns (int32, rising) and values (float32) of one text: the fast path for serving."""
         ids, counts = self.words.counts_of(text)
-        values: np.ndarray = _sublinear()[counts] * self.idf[ids]
+        values: np.ndarray = _sublinear().take(counts)
+        values *= self.idf.take(ids)
         if len(ids):
-            values /= np.sqrt(np.add.reduceat(values * values, [0]))  # added up in the order of `_weigh`
+            values /= np.sqrt(np.add.reduceat(values * values, FIRST))  # added up in the order of `_weigh`
         return ids, values.astype(np.float32)
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:

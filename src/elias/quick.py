@@ -16,7 +16,7 @@ import torch
 
 from . import kernels
 from .encoders.bag import BagEncoder
-from .evidence import Field
+from .evidence import N_COLUMNS, Field
 from .features import TfIdf
 from .finder import Finder, Look
 from .fusion import Learned
@@ -120,7 +120,7 @@ class Quick:
         pack: Pack = packed(
             Tables(
                 self._embedding, finder.cpu_search.edges, finder.cpu_search.classifiers, finder.by_label, self._words,
-                self._weights, self._log_counts, field.best, field.rising,
+                self._weights, self._log_counts, field.best,
             )
         )  # fmt: skip
         return pack
@@ -138,7 +138,7 @@ class Quick:
         room = Room(
             self.finder.cpu_search.take_scratch(searched), *own[1:], *self._to_be_embedded(1), found, nearest,
             np.empty(most, np.int32), np.empty(most, np.float32), np.empty(2, np.int64), out,
-            np.empty(like, np.float32), np.empty(like, np.float32),
+            np.empty(like, np.float32), np.zeros((N_COLUMNS, like[1]), np.float32), np.empty(like, np.float32),
         )  # fmt: skip
         return Held(sizes, room, packed(room))
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, repeat
@@ -144,11 +143,16 @@ class Words:
 
     def counts_of(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Numbers (int32, rising) and counts of the known words of one text; the same as `counts`, but sooner."""
-        found = Counter(map(self._numbers.get, _split(text), repeat(-1)))
-        found.pop(-1, None)
-        ids = sorted(found)
-        counts = np.asarray([found[number] for number in ids], dtype=np.int64)
-        return np.asarray(ids, dtype=np.int32), np.minimum(counts, HIGHEST_COUNT)
+        numbers = np.array(list(map(self._numbers.get, _split(text), repeat(-1))), dtype=np.int32)
+        numbers.sort()
+        numbers = numbers[numbers.searchsorted(0) :]
+        first = np.ones(len(numbers), dtype=bool)
+        np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+        starts = first.nonzero()[0]
+        counts = np.full(len(starts), len(numbers))
+        counts[:-1] = starts[1:]
+        counts -= starts
+        return numbers[starts], np.minimum(counts, HIGHEST_COUNT)
 
     def counts(self, texts: Sequence[str]) -> sp.csr_matrix:
         """How often each known word occurs in each text, uint16; meant for one chunk."""

@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .paths import LOW32, key_of
+from .paths import LOW32, key_of, select_largest
 from .steps import FAST
 
 PARTS = 11  # columns of their own; all but the last have a distance to the best label beside them
-RANKED = (5, 7, 8)  # parts that have, after those, the logarithm of how many labels have more
+RANKS = 2 * PARTS - 1  # where three more columns begin: log(1 + how many labels have more) of v.x, c.x and the vote
+N_COLUMNS = RANKS + 3
 HALF = np.uint64(32)  # bits of a key that are its value
 LOG_RANKS = np.array([math.log1p(number) for number in range(1024)], dtype=np.float32)
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
@@ -44,41 +45,47 @@ def learned_scores(start, stop, parts, log_counts, weights, best, rising, scores
     """The scores of rows start..stop from what was `Gathered`, 0 of nobody; `log_counts` [rows, m].
 
     `best` and `rising` are an `evidence.Field`; where `rising` has no values, a row is ranked among its own.
-    The labels of a row lie side by side in every column, so that eight of them are computed at a time.
     """
     room = parts.labels.shape[1]
-    n_columns = 2 * PARTS - 1 + len(RANKED)
-    columns, unit = np.zeros((n_columns, room), dtype=np.float32), np.empty(room, dtype=np.float32)
-    keys = np.empty(room, dtype=np.uint64)
+    columns, keys = np.zeros((N_COLUMNS, room), dtype=np.float32), np.empty(room, dtype=np.uint64)
     for row in range(start, stop):
-        plain_columns(row, parts, log_counts, weights.least, columns)
-        for part in range(PARTS - 1):
-            reach = max(largest(parts.labels[row], columns[part]), best[row, part])
-            distances(columns[part], reach, columns[PARTS + part])
-        for place in range(len(RANKED)):
-            values, ranked = columns[RANKED[place]], columns[2 * PARTS - 1 + place]
+        for place, values in enumerate((parts.both[row], parts.rows[row], parts.vote[row])):
+            ranked = columns[RANKS + place]
             if rising.shape[2] == 0:
                 own_log_ranks(parts.labels[row], values, keys, ranked)
             else:
                 log_ranks(values, rising[row, place], ranked)
-        total = scores[row]
-        total[:] = weights.bias
-        for i in range(columns.shape[0]):
-            standardise(columns[i], weights.mean[i], weights.inverse[i], weights.farthest)
-            add_times(total, columns[i], weights.linear[i])
-        for j in range(len(weights.out)):
-            unit[:] = weights.shift[j]
-            i = 0
-            while i + 4 <= columns.shape[0]:
-                add_four_times(unit, columns[i : i + 4], weights.hidden[j, i : i + 4])
-                i += 4
-            while i < columns.shape[0]:
-                add_times(unit, columns[i], weights.hidden[j, i])
-                i += 1
-            add_tanh(total, unit, weights.out[j])
-        for column in range(room):
-            if parts.labels[row, column] < 0:
-                total[column] = np.float32(0.0)
+        scores_of_row(row, parts, log_counts, weights, best, columns, scores[row])
+
+
+@njit(cache=True, nogil=True)
+def scores_of_row(row, parts, log_counts, weights, best, columns, total):  # type: ignore[no-untyped-def]
+    """The scores of one row whose ranks are in `columns` [N_COLUMNS, m]; the other columns have any finite content.
+
+    The labels of a row lie side by side in every column, so that eight of them are computed at a time.
+    """
+    labels, unit = parts.labels[row], np.empty(columns.shape[1], dtype=np.float32)
+    plain_columns(row, parts, log_counts, weights.least, columns)
+    for part in range(PARTS - 1):
+        reach = max(largest(labels, columns[part]), best[row, part])
+        distances(columns[part], reach, columns[PARTS + part])
+    total[:] = weights.bias
+    for i in range(columns.shape[0]):
+        standardise(columns[i], weights.mean[i], weights.inverse[i], weights.farthest)
+        add_times(total, columns[i], weights.linear[i])
+    for j in range(len(weights.out)):
+        unit[:] = weights.shift[j]
+        i = 0
+        while i + 4 <= columns.shape[0]:
+            add_four_times(unit, columns[i : i + 4], weights.hidden[j, i : i + 4])
+            i += 4
+        while i < columns.shape[0]:
+            add_times(unit, columns[i], weights.hidden[j, i])
+            i += 1
+        add_tanh(total, unit, weights.out[j])
+    for column in range(len(total)):
+        if labels[column] < 0:
+            total[column] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -199,12 +206,29 @@ def rank_rows(start, stop, labels, scores, places):  # type: ignore[no-untyped-d
     """Places of the best labels of each row by falling score, then rising label; -1 where there are fewer."""
     n_columns, room = labels.shape[1], places.shape[1]
     keys, place_of = np.empty(n_columns, dtype=np.uint64), np.empty(n_columns, dtype=np.int64)
+    best, chosen = np.empty(n_columns, dtype=np.uint64), np.empty(n_columns, dtype=np.int64)
     for row in range(start, stop):
         count = 0
         for column in range(n_columns):
             if labels[row, column] >= 0:
                 keys[count], place_of[count] = key_of(scores[row, column], labels[row, column]), column
                 count += 1
-        best = np.argsort(keys[:count])
+        held = _largest_keys(keys[:count], min(room, count), best, chosen)
+        order = np.argsort(best[:held])
         for j in range(room):
-            places[row, j] = place_of[best[count - 1 - j]] if j < count else -1
+            places[row, j] = place_of[chosen[order[held - 1 - j]]] if j < held else -1
+
+
+@njit(cache=True, nogil=True)
+def _largest_keys(keys, wanted, best, chosen):  # type: ignore[no-untyped-def]
+    """The `wanted` largest keys, no two of which are equal, and where they are, in any order; returns how many."""
+    if wanted == 0:
+        return 0
+    best[: len(keys)] = keys
+    select_largest(best, len(keys), wanted)
+    bar, held = best[:wanted].min(), 0
+    for i in range(len(keys)):
+        if keys[i] >= bar:
+            best[held], chosen[held] = keys[i], i
+            held += 1
+    return held

@@ -2,12 +2,13 @@
 
     finding    phi and the best labels of the network | the sums of the words and the best labels | the nearest texts
                the leader alone: both lists as one
-    looking    the label tree | the ranker | the network's paths and classifiers | the labels' own texts | the votes
+    looking    the network's paths and classifiers | the label tree | the ranker | the labels' own texts, and ranks by
+               c.x | the votes, and ranks by them and by v.x
                the leader alone: the final score, the best first
 
 Each is one task. Tables of one task are not those of another, and two processors wait for memory in less time than one.
 Who takes which task is settled on a board (`board.py`). Same results to the last bit.
-Twin: `embed_rows`, `gather_rows`, `learned_scores` and `rank_rows`.
+Twin: `embed_rows`, `gather_rows`, `learned_scores` and `rank_rows`, which `Quick` calls for more texts.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from .board import cross_off, open_phase, take, wait_for
 from .climb import climb_paths, margins
 from .embed import embed_rows
 from .find import find_rows
-from .fuse import learned_scores, rank_rows
+from .fuse import RANKS, own_log_ranks, rank_rows, scores_of_row
 from .gather import cluster_scores, how_many, network_parts, nothing, text_parts, unite
 from .neighbours import neighbours_of, votes_of
 from .postings import add_up, best_labels, clear
 
 FINDING, LOOKING = 0, 1  # phases
 BY_NETWORK, BY_WORDS, BY_TEXTS, FINDERS = 0, 1, 2, 3  # tasks of the first, and how many
-PATH, MARGIN, NETWORK, VOTE, TEXT, LOOKERS = 0, 1, 2, 3, 4, 5  # of the second
+NETWORK, PATH, MARGIN, TEXT, VOTE, LOOKERS = 0, 1, 2, 3, 4, 5  # of the second, the longest first
+BY_BOTH, BY_ROWS, BY_VOTE = RANKS, RANKS + 1, RANKS + 2  # columns of the final score: ranks by v.x, c.x and votes
 
 
 class Tables(NamedTuple):
@@ -41,8 +43,7 @@ class Tables(NamedTuple):
     words: Any  # Words
     weights: Any  # of the final score
     log_counts: np.ndarray  # float32 [L]: log(1 + n_l)
-    best: np.ndarray  # of an `evidence.Field`, as is the next
-    rising: np.ndarray
+    best: np.ndarray  # of an `evidence.Field` of nobody else
 
 
 class Room(NamedTuple):
@@ -62,6 +63,7 @@ class Room(NamedTuple):
     counts: np.ndarray  # int64 [2]: labels touched by the sums of words, nearest texts
     out: Any  # Gathered
     log_counts: np.ndarray  # float32 [1, m]
+    columns: np.ndarray  # float32 [N_COLUMNS, m], of the final score
     scores: np.ndarray  # float32 [1, m]: the final ones
 
 
@@ -89,7 +91,7 @@ def lead(  # type: ignore[no-untyped-def]
         return
     for column in range(len(labels)):
         own.log_counts[0, column] = table.log_counts[max(0, labels[column])]
-    learned_scores(0, 1, own.out, own.log_counts, table.weights, table.best, table.rising, own.scores)
+    scores_of_row(0, own.out, own.log_counts, table.weights, table.best, own.columns, own.scores[0])
     rank_rows(0, 1, own.out.labels, own.scores, places)
 
 
@@ -151,8 +153,13 @@ def do_looking(board, indptr, numbers, values, table, own, alpha):  # type: igno
         elif task == VOTE:
             near = own.texts[: own.counts[1]]
             votes_of(near, own.likeness, words.neighbours, out.labels[0], own.ballot, out.vote[0], out.closest[0])
+            keys = np.empty(len(out.labels[0]), dtype=np.uint64)
+            own_log_ranks(out.labels[0], out.vote[0], keys, own.columns[BY_VOTE])
+            own_log_ranks(out.labels[0], out.both[0], keys, own.columns[BY_BOTH])
         else:
             text_parts(0, indptr, numbers, values, words, own.x, out)
+            keys = np.empty(len(out.labels[0]), dtype=np.uint64)
+            own_log_ranks(out.labels[0], out.rows[0], keys, own.columns[BY_ROWS])
         cross_off(board, LOOKING)
         task = take(board, LOOKING, 1)
     return wait_for(board, LOOKING)

@@ -25,7 +25,8 @@ from .steps import FAST
 BLOCK = 2048  # labels whose sums stay in the nearest cache while the columns are added
 MOST_CODE = 32767
 ALL = -1  # every label may have a sum
-GLANCE = 128  # labels that are passed over together where none is good enough
+GLANCE = 64  # labels that are passed over together where none is good enough
+SAMPLE, MORE = 32, 8  # one sum of so many is looked at to guess a bar, which so many more of them must be above
 
 
 class Postings(NamedTuple):
@@ -166,12 +167,9 @@ def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
     room = len(labels)
     keys = np.empty(max(256, 4 * room), dtype=np.uint64)
     if count == ALL:
-        held = _keys_of_all(scratch.sums, room, keys)
+        held = keys_of_range(0, len(scratch.sums), scratch.sums, room, keys)
     else:
         held = _keys_of(scratch.touched[:count], scratch.sums, room, keys)
-    if held > room:
-        select_largest(keys, held, room)
-        held = room
     ordered = np.sort(keys[:held])
     for place in range(held):
         label = np.int64(LOW32 - (ordered[held - 1 - place] & LOW32))
@@ -180,20 +178,55 @@ def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _keys_of_all(sums, room, keys):  # type: ignore[no-untyped-def]
-    """The best labels of all, and some more; labels come by rising number, so an equal one that comes later loses."""
-    held, bar = 0, np.float32(0.0)
-    for start in range(0, len(sums), GLANCE):
-        if how_many_above(sums[start : start + GLANCE], bar) == 0:
+def keys_of_range(start, stop, sums, room, keys):  # type: ignore[no-untyped-def]
+    """The best labels from start to stop as keys in any order; returns how many, at most `room`.
+
+    A sample of the sums tells where the bar probably is. Should too few pass it, all that are above 0 are looked at.
+    """
+    bar = likely_bar(start, stop, sums, room)
+    held = _keys_above(start, stop, sums, bar, room, keys)
+    if held < room and bar > 0.0:
+        held = _keys_above(start, stop, sums, np.float32(0.0), room, keys)
+    return held
+
+
+@njit(cache=True, nogil=True)
+def likely_bar(start, stop, sums, room):  # type: ignore[no-untyped-def]
+    """A sum that probably some more than `room` of the sums are above; 0 where a sample cannot tell."""
+    wanted = 2 * room // SAMPLE + MORE
+    keys = np.empty((stop - start) // SAMPLE + 1, dtype=np.uint64)
+    held = 0
+    for label in range(start, stop, SAMPLE):
+        keys[held] = np.uint64(np.float32(sums[label]).view(np.uint32))  # not negative: bits order as numbers do
+        held += sums[label] > 0.0
+    if held <= wanted:
+        return np.float32(0.0)
+    select_largest(keys, held, wanted)
+    return np.uint32(keys[:wanted].min()).view(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def _keys_above(start, stop, sums, bar, room, keys):  # type: ignore[no-untyped-def]
+    """The best labels above a bar; labels come by rising number, so an equal one that comes later loses."""
+    held, passed = 0, np.empty(GLANCE, dtype=np.int32)
+    for first in range(start, stop, GLANCE):
+        last = min(first + GLANCE, stop)
+        if how_many_above(sums[first:last], bar) == 0:
             continue
-        for label in range(start, min(start + GLANCE, len(sums))):
+        count = 0
+        for label in range(first, last):  # without a branch: which labels pass cannot be foretold
+            passed[count] = label
+            count += sums[label] > bar
+        if held + count > len(keys):
+            select_largest(keys, held, room)
+            held, bar = room, sums[np.int64(LOW32 - (keys[:room].min() & LOW32))]
+        for label in passed[:count]:
             if sums[label] > bar:
                 keys[held] = key_of(sums[label], label)
                 held += 1
-                if held == len(keys):
-                    select_largest(keys, held, room)
-                    bar = sums[np.int64(LOW32 - (keys[:room].min() & LOW32))]
-                    held = room
+    if held > room:
+        select_largest(keys, held, room)
+        held = room
     return held
 
 
@@ -208,7 +241,7 @@ def how_many_above(values, bar):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _keys_of(touched, sums, room, keys):  # type: ignore[no-untyped-def]
-    """The best of the labels that were touched, and some more."""
+    """The best of the labels that were touched."""
     held, bar = 0, key_of(np.float32(0.0), 0)
     for label in touched:
         key = key_of(sums[label], label)
@@ -218,6 +251,9 @@ def _keys_of(touched, sums, room, keys):  # type: ignore[no-untyped-def]
             if held == len(keys):
                 select_largest(keys, held, room)
                 bar, held = keys[:room].min(), room
+    if held > room:
+        select_largest(keys, held, room)
+        held = room
     return held
 
 
