@@ -212,3 +212,32 @@ def test_empty_csr(tmp_path: Path) -> None:
     for shape in [(0, 0), (3, 0), (0, 3), (2, 2)]:
         write_csr(tmp_path, sp.csr_matrix(shape, dtype=np.float32))
         assert open_csr(tmp_path).shape == shape
+
+
+@given(texts=st.lists(WORDS, min_size=2, max_size=6), text=WORDS)
+def test_the_kernel_weighs_to_the_same_bits(texts: list[str], text: str) -> None:
+    from elias.features import sublinear
+    from elias.kernels.weigh import Scale, weigh
+
+    tfidf = TfIdf.fit([*texts, "a b c"], min_df=1)
+    for each in (text, " ".join([text] * 40), "unknown", ""):
+        columns, values = tfidf.transform_one(each)
+        numbers = tfidf.words.numbers_in(each)
+        words, weights = np.full(len(numbers), -7, dtype=np.int32), np.empty(len(numbers), dtype=np.float32)
+        count = weigh(numbers, Scale(sublinear(), tfidf.idf), words, weights)
+        np.testing.assert_array_equal(words[:count], columns)
+        np.testing.assert_array_equal(weights[:count], values)
+        assert (words[count:] == -7).all()
+
+
+def test_a_word_that_comes_very_often() -> None:
+    from elias.features import sublinear
+    from elias.kernels.weigh import Scale, weigh
+    from elias.words import HIGHEST_COUNT
+
+    tfidf = TfIdf.fit(["a b", "b c"], min_df=1)
+    numbers = np.repeat(np.array([0, 1], dtype=np.int32), [HIGHEST_COUNT + 5, 3])
+    words, weights = np.empty(len(numbers), dtype=np.int32), np.empty(len(numbers), dtype=np.float32)
+    often = " ".join([tfidf.words.words[0]] * (HIGHEST_COUNT + 5) + [tfidf.words.words[1]] * 3)
+    assert weigh(numbers, Scale(sublinear(), tfidf.idf), words, weights) == 2
+    np.testing.assert_array_equal(weights[:2], tfidf.transform_one(often)[1])

@@ -96,7 +96,7 @@ def test_the_kernel_ranks_the_parts_that_evidence_names() -> None:
 
     assert len(NAMES) == fuse.PARTS
     assert [NAMES[part] for part in RANKED] == ["v.x", "c.x", "vote"]  # the order of `fuse.RANKS`
-    assert (fuse.PARTS, fuse.RANKS, fuse.N_COLUMNS) == (len(NAMES), len(NAMES) + RELATIVE, N_COLUMNS)
+    assert (len(NAMES), len(NAMES) + RELATIVE, N_COLUMNS) == (fuse.PARTS, fuse.RANKS, fuse.N_COLUMNS)
 
 
 def test_tanh_of_the_kernel() -> None:

@@ -279,3 +279,34 @@ def test_a_word_listed_twice_counts_twice() -> None:
     rows = SparseRows.of(sp.csr_matrix(np.eye(5, dtype=np.float32)))
     assert rows.products(x, np.array([[3, 2]])).tolist() == [[3.0, 0.0]]
     assert index_of(rows.to_csr()).find(x, 1).scores.tolist() == [[3.0]]
+
+
+@pytest.mark.parametrize("room", [1, 50, 200, 3000])
+@pytest.mark.parametrize("kind", ["spread", "ties", "sample-misled", "sample-misses", "few", "none"])
+def test_the_best_of_many_whatever_a_sample_says(kind: str, room: int) -> None:
+    """A sample guesses the bar; should it be wrong, the answer is right all the same."""
+    from elias.kernels.paths import LOW32, key_of
+    from elias.kernels.postings import SAMPLE, keys_of_range
+
+    rng, n = np.random.default_rng(room), 20_011
+    sums = rng.random(n).astype(np.float32)
+    if kind == "ties":
+        sums = rng.integers(0, 4, n).astype(np.float32)
+    elif kind == "sample-misled":  # those that are looked at are the best: the bar is too high
+        sums[::SAMPLE] += 10.0
+    elif kind == "sample-misses":  # and the other way round: everybody passes
+        sums[::SAMPLE] = 1e-6
+    elif kind == "few":
+        sums[rng.random(n) < 0.999] = 0.0
+    elif kind == "none":
+        sums[:] = 0.0
+    start, stop = 7, n - 5
+    keys = np.empty(max(256, 4 * room), dtype=np.uint64)
+    held = keys_of_range(start, stop, sums, room, keys)
+    found = {int(LOW32 - (key & LOW32)) for key in keys[:held]}
+    order = sorted(
+        (int(label) for label in range(start, stop) if sums[label] > 0), key=lambda label: (-sums[label], label)
+    )
+    assert found == set(order[:room])
+    assert len(found) == held
+    assert {int(key_of(sums[label], label)) for label in found} == set(keys[:held].tolist())

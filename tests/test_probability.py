@@ -128,3 +128,24 @@ def test_a_broken_curve_is_refused(change: dict[str, Any]) -> None:
     assert ProbabilityMap.from_dict(whole)(np.array([0.5]))[0] == pytest.approx(0.5, abs=1e-6)
     with pytest.raises(ValueError, match=r"the curve of probabilities is broken|could not convert"):
         ProbabilityMap.from_dict({**whole, **change})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 300])
+def test_the_kernel_draws_the_same_curve(rows: int) -> None:
+    from elias.kernels.fuse import show_rows
+    from elias.probability import NO_CURVE
+
+    scores, right = scored(rows, rows)
+    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    asked = np.concatenate([np.linspace(-70, 70, 999), curve.scores, [0.0]]).astype(np.float32)[None]
+    labels = np.arange(asked.size, dtype=np.int32)[None] * 3
+    places = np.random.default_rng(0).permutation(asked.size)[None]
+    places[0, 5] = -1
+    best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
+    show_rows(0, 1, labels, asked, places, curve.curve, best, values)
+    there = places[0] >= 0
+    np.testing.assert_allclose(values[0, there], curve(asked[0].astype(np.float64))[places[0, there]], rtol=1e-6)
+    assert (best[0, there] == 3 * places[0, there]).all()
+    assert (best[0, 5], values[0, 5]) == (-1, 0.0)
+    show_rows(0, 1, labels, asked, places, NO_CURVE, best, values)
+    np.testing.assert_array_equal(values[0, there], asked[0, places[0, there]])

@@ -26,11 +26,10 @@ FORMAT_VERSION = 1
 FILES = ("vectorizer.json", "vectorizer.npy")
 FEW_TEXTS = 1000  # below, a word of a single text is worth keeping
 MAX_WORDS = 500_000
-FIRST = np.zeros(1, dtype=np.intp)
 
 
 @cache
-def _sublinear() -> np.ndarray:
+def sublinear() -> np.ndarray:
     """1 + ln tf for every tf; a table, so that one text and a million texts see the same bits."""
     table: np.ndarray = 1.0 + np.log(np.arange(HIGHEST_COUNT + 1).clip(1).astype(np.float64))
     return table
@@ -84,18 +83,18 @@ class TfIdf:
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Columns (int32, rising) and values (float32) of one text: the fast path for serving."""
         ids, counts = self.words.counts_of(text)
-        values: np.ndarray = _sublinear().take(counts)
+        values: np.ndarray = sublinear().take(counts)
         values *= self.idf.take(ids)
         if len(ids):
-            values /= np.sqrt(np.add.reduceat(values * values, FIRST))  # added up in the order of `_weigh`
+            values /= np.sqrt(np.add.accumulate(values * values)[-1])
         return ids, values.astype(np.float32)
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
-        values: np.ndarray = _sublinear()[counts] * self.idf[ids]
-        filled = np.flatnonzero(np.diff(indptr))
-        if len(filled):
-            norms = np.sqrt(np.add.reduceat(values * values, indptr[filled]))
-            values /= np.repeat(norms, np.diff(indptr)[filled])
+        """The values of rows of counts; squares are added up one after the other, wherever a text is weighed."""
+        values: np.ndarray = sublinear()[counts] * self.idf[ids]
+        if len(values):
+            rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            values /= np.sqrt(np.bincount(rows, weights=values * values))[rows]
         return np.asarray(values, dtype=np.float32)
 
     def _stack(self, chunks: Iterable[sp.csr_matrix]) -> sp.csr_matrix:

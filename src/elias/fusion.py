@@ -24,7 +24,7 @@ from .config import FusionSettings, known
 from .errors import ModelError
 from .evidence import LEAST, N_COLUMNS, Evidence, Field
 from .persistence import read_object, write_json
-from .probability import ProbabilityMap
+from .probability import NO_CURVE, ProbabilityMap
 from .ranker import LOSSES, quality
 from .trees import Tree, fit_tree
 
@@ -104,6 +104,11 @@ class Fusion:
             return np.asarray(product, dtype=np.float32)
         columns = np.stack([evidence.p, q, product, evidence.counts], axis=-1).astype(np.float32)
         return np.asarray(self.tree_weight * self.tree(columns) + (1 - self.tree_weight) * product, dtype=np.float32)
+
+    @property
+    def curve(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """From scores to probabilities as the kernel reads it; nothing where there are none."""
+        return NO_CURVE if self.probability is None else self.probability.curve
 
     def save(self, folder: Path) -> None:
         content: dict[str, Any] = {"kind": self.kind, "loss": self.loss, "tree_weight": self.tree_weight}

@@ -171,17 +171,11 @@ def _neighbours(folder: Path, are_there: bool, size: dict[str, int]) -> Neighbou
 
 def shown(fusion: Fusion, labels: np.ndarray, scores: np.ndarray, places: np.ndarray) -> Predictions:
     """The labels at some places of each row (-1: nobody) with their scores, as probabilities where they can be."""
-    if len(labels) == 1:
-        best, values = labels[0].take(places, mode="clip"), scores[0].take(places, mode="clip")
-    else:
-        rows = np.arange(len(labels))[:, None]
-        best, values = labels[rows, places], scores[rows, places]
-    if fusion.probability is not None:
-        values = fusion.probability(values)
-    if places.size and places.min() < 0:
-        missing = places < 0
-        best, values = np.where(missing, NOTHING, best), np.where(missing, 0.0, values)
-    return Predictions(labels=best.astype(np.int32, copy=False), scores=values.astype(np.float32, copy=False))
+    from .kernels.fuse import show_rows
+
+    best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
+    show_rows(0, len(places), labels, scores, places, fusion.curve, best, values)
+    return Predictions(labels=best, scores=values)
 
 
 def united(

@@ -16,6 +16,7 @@ import numpy as np
 BINS = 10
 MOST_KNOTS = 200
 SLOPE = 1e-7  # share of a sigmoid that keeps the order
+NO_CURVE = np.empty(0), np.empty(0), SLOPE
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class ProbabilityMap:
             1.0 + np.exp(np.minimum(np.maximum(-scores, -60), 60))
         )  # beyond the ends, and where two means are level
         return np.asarray((1 - SLOPE) * inside + SLOPE * rise)
+
+    @property
+    def curve(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """As `kernels/fuse.py` reads it."""
+        return self.scores, self.probabilities, SLOPE
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -17,7 +17,7 @@ import torch
 from . import kernels
 from .encoders.bag import BagEncoder
 from .evidence import N_COLUMNS, Field
-from .features import TfIdf
+from .features import TfIdf, sublinear
 from .finder import Finder, Look
 from .fusion import Learned
 from .gathering import Sizes, search_arguments, to_be_found
@@ -27,6 +27,7 @@ from .kernels.gather import gather_rows
 from .kernels.gather_one import Room, Tables, lead, lend_a_hand
 from .kernels.helper import run_divided
 from .kernels.pack import Pack, packed
+from .kernels.weigh import Scale
 from .model import Network
 from .paths import Ragged
 from .plus import Plus, shown
@@ -34,6 +35,7 @@ from .predictions import Predictions
 from .sparse_rows import csr_arrays
 
 FEW = 4  # texts; the words of more are counted together
+WORDS = 1024  # of a text that there is room for at once
 ALONE = 32  # texts that one thread answers: for fewer, waking another costs more than it gives
 
 
@@ -41,8 +43,12 @@ class Held(NamedTuple):
     """Memory of a query of one text."""
 
     sizes: Sizes
+    k: int
     room: Room
     pack: Pack
+
+    def has_room(self, searched: int, n_words: int) -> bool:
+        return len(self.room.search.keys) >= searched and len(self.room.words) >= n_words
 
 
 class Quick:
@@ -104,43 +110,46 @@ class Quick:
     def _find_one(self, text: str, k: int, excluded: Ragged) -> Predictions:
         """One text, whose work two threads share."""
         network, search, sizes = self.finder.network, self.finder.cpu_search, self.plus.sizes(k)
-        held = self._room(sizes, search.room_for(excluded, network.settings.beam_size))
-        places = np.empty((1, k), dtype=np.int64)
+        words = self.vectorizer.words.numbers_in(text)
+        held = self._room(sizes, k, search.room_for(excluded, network.settings.beam_size), len(words))
+        best, values = np.empty((1, k), dtype=np.int32), np.empty((1, k), dtype=np.float32)
         run_divided(
-            lead, lend_a_hand, *self._features([text]), self._tables, held.pack, float(network.settings.alpha),
-            network.settings.beam_size, sizes.shortlist(self.finder), excluded.indptr, excluded.labels, places,
+            lead, lend_a_hand, words, self._tables, held.pack, float(network.settings.alpha),
+            network.settings.beam_size, sizes.shortlist(self.finder), excluded.indptr, excluded.labels, best, values,
         )  # fmt: skip
-        answer = shown(self.plus.fusion, held.room.out.labels, held.room.scores, places)
         self._free.append(held)
-        return answer
+        return Predictions(labels=best, scores=values)
 
     @cached_property
     def _tables(self) -> Pack:
         finder, field = self.finder, Field.own(1)
         pack: Pack = packed(
             Tables(
-                self._embedding, finder.cpu_search.edges, finder.cpu_search.classifiers, finder.by_label, self._words,
-                self._weights, self._log_counts, field.best,
+                Scale(sublinear(), self.vectorizer.idf), self._embedding, finder.cpu_search.edges,
+                finder.cpu_search.classifiers, finder.by_label, self._words, self._weights, self._log_counts,
+                field.best, self.plus.fusion.curve,
             )
         )  # fmt: skip
         return pack
 
-    def _room(self, sizes: Sizes, searched: int) -> Held:
+    def _room(self, sizes: Sizes, k: int, searched: int, n_words: int) -> Held:
         """That of an earlier query where there is one of these sizes."""
         try:
             held = self._free.pop()
-            if held.sizes == sizes and len(held.room.search.keys) >= searched:
+            if (held.sizes, held.k) == (sizes, k) and held.has_room(searched, n_words):
                 return held
         except IndexError:
             pass
         own, (found, nearest, out) = self.plus.tables.take(), to_be_found(1, sizes)
-        like, most = out.labels.shape, self.plus.neighbours.most
+        like, most, n_words = out.labels.shape, self.plus.neighbours.most, max(WORDS, 2 * n_words)
         room = Room(
+            np.empty(2, np.int64), np.empty(n_words, np.int32), np.empty(n_words, np.float32),
             self.finder.cpu_search.take_scratch(searched), *own[1:], *self._to_be_embedded(1), found, nearest,
             np.empty(most, np.int32), np.empty(most, np.float32), np.empty(2, np.int64), out,
             np.empty(like, np.float32), np.zeros((N_COLUMNS, like[1]), np.float32), np.empty(like, np.float32),
+            np.empty((1, k), np.int64),
         )  # fmt: skip
-        return Held(sizes, room, packed(room))
+        return Held(sizes, k, room, packed(room))
 
     def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
         """phi and W_C phi of some rows of tf-idf."""

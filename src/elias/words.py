@@ -141,9 +141,13 @@ class Words:
     def __len__(self) -> int:
         return len(self.words)
 
+    def numbers_in(self, text: str) -> np.ndarray:
+        """The number of each word of a text (int32), in order, -1 of a word that is not in the list."""
+        return np.array(list(map(self._numbers.get, _split(text), repeat(-1))), dtype=np.int32)
+
     def counts_of(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Numbers (int32, rising) and counts of the known words of one text; the same as `counts`, but sooner."""
-        numbers = np.array(list(map(self._numbers.get, _split(text), repeat(-1))), dtype=np.int32)
+        numbers = self.numbers_in(text)
         numbers.sort()
         numbers = numbers[numbers.searchsorted(0) :]
         first = np.ones(len(numbers), dtype=bool)

@@ -232,3 +232,41 @@ def _largest_keys(keys, wanted, best, chosen):  # type: ignore[no-untyped-def]
             best[held], chosen[held] = keys[i], i
             held += 1
     return held
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def show_rows(start, stop, labels, scores, places, curve, best, values):  # type: ignore[no-untyped-def]
+    """Labels and scores at the places of each row, -1 and 0 where there is nobody (-1).
+
+    `curve` is (scores, probabilities, slope) of a `ProbabilityMap`, its twin; without scores, values are scores.
+    """
+    knots, heights, slope = curve
+    for row in range(start, stop):
+        for j in range(places.shape[1]):
+            place = places[row, j]
+            if place < 0:
+                best[row, j], values[row, j] = -1, np.float32(0.0)
+                continue
+            best[row, j], values[row, j] = labels[row, place], scores[row, place]
+            if len(knots):
+                score = np.float64(scores[row, place])
+                rise = 1.0 / (1.0 + math.exp(min(max(-score, -60.0), 60.0)))
+                values[row, j] = (1.0 - slope) * height_at(score, knots, heights) + slope * rise
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def height_at(score, knots, heights):  # type: ignore[no-untyped-def]
+    """A curve that is straight between its knots, and level beyond the ends."""
+    low, high = -1, len(knots)  # knots[low] <= score < knots[high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if knots[middle] <= score:
+            low = middle
+        else:
+            high = middle
+    if low < 0:
+        return heights[0]
+    if high == len(knots):
+        return heights[-1]
+    share = (score - knots[low]) / (knots[high] - knots[low])
+    return heights[low] + share * (heights[high] - heights[low])

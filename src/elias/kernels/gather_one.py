@@ -1,5 +1,6 @@
 """One text divided between two threads: what `Quick` calls for many rows, for one row.
 
+               the leader alone: tf-idf of the text
     finding    phi and the best labels of the network | the sums of the words and the best labels | the nearest texts
                the leader alone: both lists as one
     looking    the network's paths and classifiers | the label tree | the ranker | the labels' own texts, and ranks by
@@ -22,10 +23,11 @@ from .board import cross_off, open_phase, take, wait_for
 from .climb import climb_paths, margins
 from .embed import embed_rows
 from .find import find_rows
-from .fuse import RANKS, own_log_ranks, rank_rows, scores_of_row
+from .fuse import RANKS, own_log_ranks, rank_rows, scores_of_row, show_rows
 from .gather import cluster_scores, how_many, network_parts, nothing, text_parts, unite
 from .neighbours import neighbours_of, votes_of
 from .postings import add_up, best_labels, clear
+from .weigh import weigh
 
 FINDING, LOOKING = 0, 1  # phases
 BY_NETWORK, BY_WORDS, BY_TEXTS, FINDERS = 0, 1, 2, 3  # tasks of the first, and how many
@@ -36,6 +38,7 @@ BY_BOTH, BY_ROWS, BY_VOTE = RANKS, RANKS + 1, RANKS + 2  # columns of the final 
 class Tables(NamedTuple):
     """What a query reads."""
 
+    scale: Any  # Scale
     embedding: Any  # Embedding
     edges: Any  # Edges
     classifiers: Any  # Classifiers
@@ -44,11 +47,15 @@ class Tables(NamedTuple):
     weights: Any  # of the final score
     log_counts: np.ndarray  # float32 [L]: log(1 + n_l)
     best: np.ndarray  # of an `evidence.Field` of nobody else
+    curve: Any  # of probabilities
 
 
 class Room(NamedTuple):
     """What the two write; any content to begin with, but for scratch that is zero between queries."""
 
+    indptr: np.ndarray  # int64 [2], as those of a row of tf-idf
+    words: np.ndarray  # int32, of the text; room for as many as it has
+    values: np.ndarray  # float32
     search: Any  # Scratch of the search
     sums: Any  # Sums
     x: np.ndarray
@@ -65,21 +72,22 @@ class Room(NamedTuple):
     log_counts: np.ndarray  # float32 [1, m]
     columns: np.ndarray  # float32 [N_COLUMNS, m], of the final score
     scores: np.ndarray  # float32 [1, m]: the final ones
+    places: np.ndarray  # int64 [1, k]: of the best
 
 
 @njit(cache=True, nogil=True)
 def lead(  # type: ignore[no-untyped-def]
-    board, indptr, numbers, values, tables, room, alpha, beam_size, size, out_of, left_out, places
+    board, numbers, tables, room, alpha, beam_size, size, out_of, left_out, best, values
 ):
-    """The best labels of one text: the final scores of room.out.labels, and the places of the best of them.
+    """The best labels of one text and their scores into `best` [1, k] and `values`; `numbers` are those of its words.
 
-    The text is a row of tf-idf; left_out[out_of[0] : out_of[1]] are labels that may not be found. `tables` and `room`
-    are packs.
+    left_out[out_of[0] : out_of[1]] are labels that may not be found. `tables` and `room` are packs.
     """
     table, own = tables.inside, room.inside
+    own.indptr[0], own.indptr[1] = 0, weigh(numbers, table.scale, own.words, own.values)
     nothing(0, own.out)
     open_phase(board, FINDING, FINDERS, 1)
-    if not do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out):
+    if not do_finding(board, table, own, alpha, beam_size, size, out_of, left_out):
         return
     labels = own.out.labels[0]
     count = unite(own.found.labels[0], own.nearest[0], own.search.place_of, labels)
@@ -87,31 +95,37 @@ def lead(  # type: ignore[no-untyped-def]
         own.out.both[0, column] = own.sums.sums[labels[column]]
     clear(own.counts[0], own.sums)
     open_phase(board, LOOKING, LOOKERS, 1)
-    if not do_looking(board, indptr, numbers, values, table, own, alpha):
+    if not do_looking(board, table, own, alpha):
         return
     for column in range(len(labels)):
         own.log_counts[0, column] = table.log_counts[max(0, labels[column])]
     scores_of_row(0, own.out, own.log_counts, table.weights, table.best, own.columns, own.scores[0])
-    rank_rows(0, 1, own.out.labels, own.scores, places)
+    rank_rows(0, 1, own.out.labels, own.scores, own.places)
+    show_rows(0, 1, own.out.labels, own.scores, own.places, table.curve, best, values)
 
 
 @njit(cache=True, nogil=True)
 def lend_a_hand(  # type: ignore[no-untyped-def]
-    board, indptr, numbers, values, tables, room, alpha, beam_size, size, out_of, left_out, places
+    board, numbers, tables, room, alpha, beam_size, size, out_of, left_out, best, values
 ):
     """What the helper does meanwhile; called with what the leader is called with."""
     table, own = tables.inside, room.inside
-    if do_finding(board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out):
-        do_looking(board, indptr, numbers, values, table, own, alpha)
+    if do_finding(board, table, own, alpha, beam_size, size, out_of, left_out):
+        do_looking(board, table, own, alpha)
 
 
 @njit(cache=True, nogil=True)
-def do_finding(  # type: ignore[no-untyped-def]
-    board, indptr, numbers, values, table, own, alpha, beam_size, size, out_of, left_out
-):
+def text_of(own):  # type: ignore[no-untyped-def]
+    """The text as a row of tf-idf: (indptr, words, values); it is there once a phase is open."""
+    return own.indptr, own.words[: own.indptr[1]], own.values[: own.indptr[1]]
+
+
+@njit(cache=True, nogil=True)
+def do_finding(board, table, own, alpha, beam_size, size, out_of, left_out):  # type: ignore[no-untyped-def]
     words = table.words
     task = take(board, FINDING, 1)
     while task >= 0:
+        indptr, numbers, values = text_of(own)
         if task == BY_NETWORK:
             own.found.labels[0, :] = -1
             embed_rows(0, 1, indptr, numbers, values, table.embedding, own.phi_BD, own.logits_BC)
@@ -135,10 +149,11 @@ def do_finding(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def do_looking(board, indptr, numbers, values, table, own, alpha):  # type: ignore[no-untyped-def]
+def do_looking(board, table, own, alpha):  # type: ignore[no-untyped-def]
     words, out = table.words, own.out
     task = take(board, LOOKING, 1)
     while task >= 0:
+        indptr, numbers, values = text_of(own)
         labels = out.labels[0, : how_many(out.labels[0])]
         if task == PATH:
             climb_paths(numbers, values, words.tree, own.climb, labels, out.path[0])
