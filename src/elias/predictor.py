@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ from .version import __version__
 FORMAT_VERSION = 5
 MOST_CANDIDATES = 1 << 22  # scored at a time
 PARTS = 32  # numbers that ELIAS++ holds of each
+NOBODY = np.empty(0, dtype=np.int64)
 
 
 @dataclass(kw_only=True, repr=False)
@@ -171,12 +172,13 @@ class Model:
             return None
         if not all(isinstance(text, str) for text in inputs) or (ids is not None and len(ids) != len(inputs)):
             return None
-        blocked, k, pieces = self.numbers_of(block or [], "block"), min(k, len(self.labels)), []
+        blocked, k, pieces = self.numbers_of(block, "block") if block else NOBODY, min(k, len(self.labels)), []
         for start in range(0, len(inputs), BATCH):
             texts = inputs[start : start + BATCH]
-            excluded = self.excluded_of(blocked, ids, np.arange(start, start + len(texts)))
+            excluded = self.excluded_of(blocked, ids, range(start, start + len(texts)))
             pieces.append(self._quick.find(texts, k, excluded))
-        return replace(stack(pieces), ids=ids, label_ids=self.labels.ids)
+        found = stack(pieces)
+        return Predictions(labels=found.labels, scores=found.scores, ids=ids, label_ids=self.labels.ids)
 
     def look(self, given: Inputs, prepared: Any, rows: np.ndarray) -> Look:
         """Some inputs as the search sees them."""
@@ -218,13 +220,13 @@ class Model:
                 "calibration rows; fit it again with split.calibration_rows=500 or more, or leave the threshold out"
             )
 
-    def excluded_of(self, blocked: np.ndarray, ids: Sequence[str] | None, rows: np.ndarray) -> Ragged | None:
+    def excluded_of(self, blocked: np.ndarray, ids: Sequence[str] | None, rows: Iterable[int]) -> Ragged | None:
         """Labels that each row must not be given; None for the usual case that there are none."""
         if len(blocked) == 0 and (ids is None or not self.exclude_own_id):
             return None
         if len(blocked) == 0:
-            return Ragged.of([self._own(ids, row) for row in rows.tolist()])
-        return Ragged.of([np.union1d(blocked, self._own(ids, row)) for row in rows.tolist()])
+            return Ragged.of([self._own(ids, row) for row in rows])
+        return Ragged.of([np.union1d(blocked, self._own(ids, row)) for row in rows])
 
     def _wanted(
         self, candidates: Sequence[Sequence[str]] | None, allow: Sequence[str] | None, n: int
