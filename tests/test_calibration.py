@@ -113,6 +113,19 @@ def test_few_rows_are_held_out_of_other_networks_than_the_model(drawn: Path, dat
     assert model.predict([data.train.texts[0]], k=3).labels.shape == (1, 3)  # type: ignore[index]
 
 
+def test_members_learn_from_the_same_draws(tiny_dataset: Path, tmp_path: Path) -> None:
+    """The networks of the draws are trained once; the members' own differ."""
+    output = tmp_path / "model"
+    fit_to(elias.load_dataset(tiny_dataset), output, settings=Settings().updated(DRAWN), members=2)
+    runs = [tmp_path / "model.run" / f"member-{number}" for number in range(2)]
+    for step in ("draw-0/50-stage2", "draw-1/65-sample"):
+        first, second = (run / step / "done.json" for run in runs)
+        assert first.stat().st_ino == second.stat().st_ino
+    first, second = ((run / "50-stage2" / "network" / "classifiers.safetensors").read_bytes() for run in runs)
+    assert first != second
+    assert elias.load(output).gives_probabilities
+
+
 def test_groups_too_large_to_be_held_out_leave_p_q(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with open(tmp_path / "train.jsonl", "w", encoding="utf-8") as file:

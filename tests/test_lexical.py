@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elias import lexical as module
+from elias import sparse_rows
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from elias.errors import ModelError
 from elias.lexical import NAME, Lexical, build_lexical
@@ -75,11 +76,14 @@ def test_find_is_the_dense_product(seed: int, k: int, signed: bool, threads: int
         np.testing.assert_array_equal(found.scores, scores)
 
 
-def test_a_column_holds_its_word_to_sixteen_bits() -> None:
+@pytest.mark.parametrize(("bits", "share_off"), [(16, 16_000), (8, 60)])
+def test_a_column_holds_its_word(bits: int, share_off: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_rows, "NARROW_FROM", 400 if bits == 8 else 401)
     rng = np.random.default_rng(3)
     words = SparseRows.of(sparse(rng, 6, 400, signed=True))
     words.weights[:5] = 1e-9  # too small for the step of its word: a trace stays
     table = postings_with_columns(words, 400, share=1000)
+    assert table.codes.itemsize * 8 == bits
     for word in range(6):
         row = words.to_csr()[word].toarray()[0]
         column = table.column_of[word]
@@ -87,7 +91,7 @@ def test_a_column_holds_its_word_to_sixteen_bits() -> None:
             assert not row.any()
             continue
         held = table.codes[column] * table.steps[column]
-        assert np.abs(held - row).max() <= np.abs(row).max() / 16_000
+        assert np.abs(held - row).max() <= np.abs(row).max() / share_off
         np.testing.assert_array_equal(held != 0, row != 0)
 
 

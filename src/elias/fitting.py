@@ -132,9 +132,11 @@ def _fitted(
 
 def _share(first: Path, other: Path) -> None:
     """Give a run the steps that it has in common with the first, unless it has them."""
-    for name in SHARED:
+    drawn = sorted(done.parent.relative_to(first) for done in first.glob("draw-*/*/done.json"))
+    for name in [*map(Path, SHARED), *drawn]:
         ours, theirs = first / name / "done.json", other / name / "done.json"
         if ours.exists() and not (theirs.exists() and theirs.read_bytes() == ours.read_bytes()):
+            (other / name).parent.mkdir(exist_ok=True)
             with written_beside(other / name) as part:
                 link_tree(first / name, part)
 

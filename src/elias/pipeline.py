@@ -83,10 +83,16 @@ class Steps:
         return [self._trained(fold, f"-fold{number}")[1] for number, fold in enumerate(sparse.folds())]
 
     def _draw(self, number: int) -> Path | None:
-        """Calibration rows drawn once more, and what networks and words that have not seen them say of them."""
+        """Calibration rows drawn once more, and what networks and words that have not seen them say of them.
+
+        Members of an ensemble learn their final scores from the same draws, whose networks are those of member 0:
+        what networks of other clusterings say of a row that they have not seen is of the same kind.
+        """
         self.progress.say(f"  final score, draw {number + 1} of {self._draws}: a network and words without its rows")
         seed = self.settings.split.seed + 1 + number
-        settings = self.settings.updated({"split.seed": seed, "fusion.draws": 0, "ranker.refit": False})
+        settings = self.settings.updated(
+            {"split.seed": seed, "fusion.draws": 0, "ranker.refit": False, "run.member": 0}
+        )
         with self.run.below(f"draw-{number}") as run:
             run.freeze(settings, settings, self.data.fingerprint(), restart=True)
             return Steps(self.data, settings, run, self.progress, self.device).sample()

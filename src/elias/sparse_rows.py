@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .kernels.postings import Postings, Rows, Sums
 
 COLUMN_SHARE = 8  # a word that more than 1 / 8 of the labels have becomes a column in memory
+NARROW_FROM = 16_384  # labels from which a column has 8 bits a label; below, columns stay near the processor anyway
 RANDOM_SHARE = 12  # the same where columns are read at single labels only
 
 
@@ -143,7 +144,8 @@ def postings_with_columns(rows: SparseRows, n_labels: int, *, share: int | None 
     chosen = np.flatnonzero(np.diff(rows.indptr) * (COLUMN_SHARE if share is None else share) > n_labels)
     column_of = np.full(len(rows), -1, dtype=np.int32)
     column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
-    codes, steps = np.zeros((len(chosen), n_labels), dtype=np.int16), np.zeros(len(chosen), dtype=np.float32)
+    narrow = np.int8 if n_labels >= NARROW_FROM else np.int16
+    codes, steps = np.zeros((len(chosen), n_labels), dtype=narrow), np.zeros(len(chosen), dtype=np.float32)
     table = Postings(rows.indptr, rows.words, rows.weights, column_of, codes, steps)
     kernels.run(fill_columns, len(chosen), threads, chosen, table)
     return table

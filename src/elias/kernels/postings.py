@@ -2,9 +2,10 @@
 
     score_l = sum over the words of x of x_word * v_{l,word}
 
-A word of few labels is a list of (label, weight); a word of many is a column, one 16-bit number for each label, which
-the processor adds eight at a time: most of what a text adds up comes from words that many labels have. A column holds
-weight = step * code, the step a power of two, so that a weight is off by less than 1 / 16,000 of its word's largest.
+A word of few labels is a list of (label, weight); a word of many is a column, one narrow number for each label, which
+the processor adds sixteen at a time: most of what a text adds up comes from words that many labels have. A column holds
+weight = step * code, the step a power of two. Of few labels codes have 16 bits, of many 8: then adding columns is
+reading them, 16 bits take half as long again, and no figure changes (docs/log.md).
 
 Sums live in scratch as long as the number of labels, which is zero before and after each row. A text without a word
 that has a column costs time in proportion to the postings it reads, not to the number of labels.
@@ -23,7 +24,6 @@ from .paths import LOW32, key_of, select_largest
 from .steps import FAST
 
 BLOCK = 2048  # labels whose sums stay in the nearest cache while the columns are added
-MOST_CODE = 32767
 ALL = -1  # every label may have a sum
 GLANCE = 64  # labels that are passed over together where none is good enough
 SAMPLE, MORE = 32, 8  # one sum of so many is looked at to guess a bar, which so many more of them must be above
@@ -36,7 +36,7 @@ class Postings(NamedTuple):
     labels: np.ndarray  # int32
     weights: np.ndarray  # float32
     column_of: np.ndarray  # int32 [W], -1 where the word has none
-    codes: np.ndarray  # [columns, L]: int16, or float32 where nothing may be rounded
+    codes: np.ndarray  # [columns, L]: int8 or int16, or float32 where nothing may be rounded
     steps: np.ndarray  # float32 [columns]
 
 
@@ -51,6 +51,7 @@ class Sums(NamedTuple):
 @njit(cache=True, nogil=True)
 def fill_columns(start, stop, words, postings):  # type: ignore[no-untyped-def]
     """Codes and steps of the columns start..stop, which belong to these words; codes are zero before."""
+    most = 2.0 ** (8 * postings.codes.itemsize - 1) - 1.0
     for column in range(start, stop):
         first, last = postings.indptr[words[column]], postings.indptr[words[column] + 1]
         largest = 0.0
@@ -58,13 +59,13 @@ def fill_columns(start, stop, words, postings):  # type: ignore[no-untyped-def]
             largest = max(largest, abs(np.float64(postings.weights[place])))
         if largest == 0.0:
             continue
-        step = 2.0 ** math.ceil(math.log2(largest / MOST_CODE))
+        step = 2.0 ** math.ceil(math.log2(largest / most))
         postings.steps[column] = step
         for place in range(first, last):
             code = np.rint(postings.weights[place] / step)
             if code == 0.0 and postings.weights[place] != 0.0:
                 code = math.copysign(1.0, postings.weights[place])  # a label that has the word keeps a trace of it
-            postings.codes[column, postings.labels[place]] = np.int16(code)
+            postings.codes[column, postings.labels[place]] = code
 
 
 @njit(cache=True, nogil=True)
