@@ -83,18 +83,22 @@ def rows(
     yield "+ stage 2", evaluate_model(dense, data), upto2
     treeless = {**changes, "ranker.label_tree": "false"}
     scored_run, calibrated_run = work / "final-score.run", work / "calibration.run"
-    share(run, scored_run, [*FEATURES, *STAGES])
+    share(run, scored_run, [*FEATURES, *STAGES, *drawn(run, [*FEATURES, *STAGES])])
     scored = fitted(data, work / "final-score", treeless)
     assert isinstance(scored, elias.Model)
     assert scored.plus is not None
     product = replace(scored.plus, fusion=Fusion("product", scored.plus.fusion.loss))
     sparse = upto2 + seconds(scored_run, SPARSE)
     yield "+ ranker", evaluate_model(replace(scored, plus=product), data), sparse
-    share(scored_run, calibrated_run, [*FEATURES, *SPARSE, *STAGES])
+    share(scored_run, calibrated_run, [*FEATURES, *SPARSE, *STAGES, *drawn(scored_run)])
     calibrated = fitted(data, work / "calibration", {**treeless, "fusion.kind": "tree"})
-    yield "+ calibration", evaluate_model(calibrated, data), sparse + seconds(calibrated_run, ["70-fusion"])
-    yield "+ final score", evaluate_model(scored, data), sparse + seconds(scored_run, ["70-fusion"])
-    yield "+ label tree", evaluate_model(first, data), upto2 + seconds(run, [*SPARSE, "70-fusion"])
+    yield (
+        "+ calibration",
+        evaluate_model(calibrated, data),
+        sparse + seconds(calibrated_run, [*drawn(run), "70-fusion"]),
+    )
+    yield "+ final score", evaluate_model(scored, data), sparse + seconds(scored_run, [*drawn(run), "70-fusion"])
+    yield "+ label tree", evaluate_model(first, data), upto2 + seconds(run, [*SPARSE, *drawn(run), "70-fusion"])
     if members > 1:
         yield f"+ {members} members", evaluate_model(whole, data), seconds(work / "ensemble.run")
     if yardstick:
@@ -104,6 +108,12 @@ def rows(
         exact = {**kept, **alone, "model.kind": "one-versus-all", "stage1.epochs": str(epochs)}
         model = fitted(data, work / "one-versus-all", exact)
         yield "one-versus-all", evaluate_model(model, data), seconds(work / "one-versus-all.run")
+
+
+def drawn(run: Path, steps: list[str] | None = None) -> list[str]:
+    """These steps, or all, of the draws that the final score is learned from, where a run has draws."""
+    found = (done.parent.relative_to(run) for done in run.glob("draw-*/*/done.json"))
+    return sorted(str(step) for step in found if steps is None or step.name in steps)
 
 
 def share(run: Path, other: Path, steps: list[str]) -> None:

@@ -92,7 +92,10 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
         (399, {}, {}, (0, 0)),  # too few to learn from
         (400, {}, {}, (100, 4)),
         (4999, {}, {}, (1249, 4)),
-        (5000, {}, {}, (625, 0)),
+        (5000, {}, {}, (1250, 2)),
+        (99_999, {}, {}, (4000, 2)),
+        (100_000, {}, {}, (4000, 0)),
+        (50_000, {"fusion.draws": 0}, {}, (3125, 0)),
         (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
         (1500, {"fusion.draws": 0}, {}, (187, 0)),
         (9000, {"fusion.draws": 2}, {}, (2250, 2)),

@@ -10,7 +10,7 @@ from .errors import SettingsError
 
 MOST_VALIDATION = 4000  # rows
 FEWEST = 100  # rows to learn a final score from
-FEW, DRAWS = 5000, 4  # training rows below which calibration rows are drawn so many times, a quarter of the rows each
+DRAWS = ((5_000, 4), (100_000, 2))  # training rows below which calibration rows are drawn so many times, a quarter each
 UNITS, ROWS_A_UNIT = 32, 30  # of the final score, at most; calibration rows that one takes
 PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of so many rows, at least
 
@@ -95,8 +95,9 @@ def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
     if draws and size.own_validation:
         raise SettingsError(f"fusion.draws={draws}: the rows of the validation file serve for the score; leave it out")
     if draws is None:
-        few = rows is None and 4 * FEWEST <= size.rows < FEW and not size.own_validation
-        draws = DRAWS if learns and few and settings.fusion.kind != "product" else 0
+        usual = next((times for limit, times in DRAWS if size.rows < limit), 0)
+        apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
+        draws = usual if learns and apart and settings.fusion.kind != "product" else 0
     if rows is None and not learns:
         rows = 0
     elif rows is None and draws:
