@@ -8,9 +8,9 @@ with the large one that prediction uses by default:
     stage 2     the cluster-to-label graph learned
     ELIAS++     labels found by words too, a sparse ranker, the final score learned on held-out rows
 
-then a few test texts with their best labels. It trains for EPOCHS, fewer than `elias fit` does by default, holds the rows
-that the final score is learned from out of the model itself (ONE_DRAW), and is done in five minutes (six if kernels
-must be compiled). Run it with `make demo`; killed, it goes on where it stopped.
+then a few test texts with their best labels. It trains for EPOCHS, fewer than `elias fit` does by default, and holds
+the rows that the final score is learned from out of the model itself (ONE_DRAW): done in five minutes, in six if
+kernels must be compiled. Run it with `make demo`; killed, it goes on where it stopped.
 """
 
 from __future__ import annotations
