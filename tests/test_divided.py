@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread
 
 import numpy as np
 import pytest
@@ -19,9 +22,9 @@ import dense_equations as dense
 from elias import load_dataset
 from elias.cpu_search import _scratch, room_for_answers
 from elias.finder import Finder
-from elias.kernels.board import cross_off, length_of, new_board, open_phase, so_far, take, wait_for
+from elias.kernels.board import CLOSED, cross_off, length_of, new_board, open_phase, so_far, take, wait_for
 from elias.kernels.find_one import Room, lead, lend_a_hand
-from elias.kernels.helper import Helper, run_divided
+from elias.kernels.helper import Divided, Helper, run_divided
 from elias.kernels.pack import packed
 from elias.model import SearchSettings
 from elias.paths import Ragged
@@ -255,3 +258,30 @@ def test_many_threads_ask_for_one_text_each(plus_model: Model, tiny_dataset: Pat
     for thread in threads:
         thread.join(timeout=60)
     assert not wrong
+
+
+def test_the_helper_never_compiles() -> None:
+    """Its half is called once on a closed board by the thread that asks, before the helper is."""
+    called_in: list[str] = []
+
+    def lend_a_hand(board: np.ndarray) -> None:
+        called_in.append(f"{current_thread().name}, closed {board[CLOSED]}")
+
+    divided = Divided(lambda board: time.sleep(0.05), lend_a_hand)
+    for _ in range(3):
+        divided()
+    assert called_in[0] == f"{current_thread().name}, closed 1"
+    assert set(called_in[1:]) == {"elias-helper, closed 0"}
+
+
+@pytest.mark.slow
+def test_a_process_that_asks_once_leaves_compiled_kernels(plus_model: Model, tmp_path: Path) -> None:
+    """In a cache of its own: one query, then the end; nothing is left to be compiled, and it ends in peace."""
+    plus_model.save(tmp_path / "model")
+    code = "import sys, elias; elias.load(sys.argv[1], threads=2).predict(['one text'], 3)"
+    command = [sys.executable, "-c", code, str(tmp_path / "model")]
+    cache = tmp_path / "cache"
+    done = subprocess.run(command, env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("lead", "lend_a_hand"):
+        assert list(cache.rglob(f"gather_one.{name}-*.nbi")), name

@@ -19,7 +19,7 @@ from . import kernels
 from .index import LabelIndex
 from .kernels.find import Classifiers, Edges, Found, Scratch, find_rows
 from .kernels.find_one import Room, Tables, lead, lend_a_hand
-from .kernels.helper import run_divided
+from .kernels.helper import Divided
 from .kernels.narrow import code_errors, encode_rows, sort_edges
 from .kernels.pack import Pack, packed
 from .paths import Ragged
@@ -43,6 +43,7 @@ class CpuSearch:
         self.edges, self.classifiers, self.threads = edges, classifiers, threads
         self._free: deque[Scratch] = deque()  # of calls that have ended
         self._free_for_one: deque[Held] = deque()
+        self._divided = Divided(lead, lend_a_hand)
         self._reachable = np.cumsum(np.sort(np.diff(edges.indptr))[::-1])  # by the t largest clusters, at most
 
     @classmethod
@@ -81,9 +82,7 @@ class CpuSearch:
         """
         excluded = excluded or Ragged.empty(1)
         found, held = room_for_answers(1, k), self._room_for_one(self.room_for(excluded, beam_size))
-        run_divided(
-            lead, lend_a_hand, phi_D, seen_D, tables, float(alpha), beam_size, size, excluded.labels, held.pack, found
-        )
+        self._divided(phi_D, seen_D, tables, float(alpha), beam_size, size, excluded.labels, held.pack, found)
         self._free_for_one.append(held)
         return found
 

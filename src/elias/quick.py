@@ -25,7 +25,7 @@ from .kernels.embed import Embedding, embed_rows
 from .kernels.fuse import learned_scores, rank_rows
 from .kernels.gather import gather_rows
 from .kernels.gather_one import Room, Tables, lead, lend_a_hand
-from .kernels.helper import run_divided
+from .kernels.helper import Divided
 from .kernels.pack import Pack, packed
 from .kernels.weigh import Scale
 from .model import Network
@@ -65,6 +65,7 @@ class Quick:
         self._words = plus.tables.table
         self._weights, self._log_counts = learned.weights, np.log1p(plus.counts).astype(np.float32)
         self._free: deque[Held] = deque()  # of queries that have ended
+        self._divided = Divided(lead, lend_a_hand)
         self._shape = network.encoder.dim, network.index.n_clusters
 
     @classmethod
@@ -113,8 +114,8 @@ class Quick:
         words = self.vectorizer.words.numbers_in(text)
         held = self._room(sizes, k, search.room_for(excluded, network.settings.beam_size), len(words))
         best, values = np.empty((1, k), dtype=np.int32), np.empty((1, k), dtype=np.float32)
-        run_divided(
-            lead, lend_a_hand, words, self._tables, held.pack, float(network.settings.alpha),
+        self._divided(
+            words, self._tables, held.pack, float(network.settings.alpha),
             network.settings.beam_size, sizes.shortlist(self.finder), excluded.indptr, excluded.labels, best, values,
         )  # fmt: skip
         self._free.append(held)

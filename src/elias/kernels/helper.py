@@ -69,3 +69,23 @@ def run_divided(lead: Callable[..., Any], lend_a_hand: Callable[..., Any], *argu
         raise
     if failed:
         raise failed[0]
+
+
+class Divided:
+    """`run_divided` of queries whose arguments have the same types.
+
+    The helper's half is compiled, or read from the cache, before it is first asked, by the thread that asks. A helper
+    that compiles would be cut off where a process ends after a query or two: nothing would be kept for the next
+    process, and LLVM, in the middle of its work, may abort this one.
+    """
+
+    def __init__(self, lead: Callable[..., Any], lend_a_hand: Callable[..., Any]) -> None:
+        self._lead, self._lend_a_hand, self._compiled = lead, lend_a_hand, False
+
+    def __call__(self, *arguments: Any) -> None:
+        if not self._compiled:
+            board = new_board()
+            close(board)  # nothing to be done, nobody to be waited for
+            self._lend_a_hand(board, *arguments)
+            self._compiled = True
+        run_divided(self._lead, self._lend_a_hand, *arguments)
