@@ -2,8 +2,9 @@
 
     python benchmarks/latency.py models/debian --data datasets/debian-related
 
-one text    `predict([text], 5)`, then its steps one by one: words of the text, phi and clusters, labels and their
-            evidence, final score. CPU milliseconds beside wall ones: on a busy machine only the former compare.
+one text    `predict([text], 5)`, which two threads share, then its steps one by one on one thread: words of the text,
+            phi and clusters, labels and their evidence, final score. CPU milliseconds beside wall ones: on a busy
+            machine only the former compare.
 batches     `predict(texts, 5)` of 256 texts
 An ensemble is timed as a whole; steps are those of a model with ELIAS++.
 """
@@ -80,7 +81,7 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
 
     n = len(texts)
     return [
-        {"row": "  words of the text", **times(lambda i: quick._features([texts[i]]), n)},
+        {"row": "  words of the text", **times(lambda i: quick.vectorizer.words.numbers_in(texts[i]), n)},
         {"row": "  phi and clusters", **times(embed, n)},
         {"row": "  labels and evidence", **times(gather, n)},
         {"row": "  final score", **times(score, n)},
