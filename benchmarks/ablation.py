@@ -81,7 +81,8 @@ def rows(
         model = fitted(data, work / "control", control)
         yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])
     yield "+ stage 2", evaluate_model(dense, data), upto2
-    treeless = {**changes, "ranker.label_tree": "false"}
+    draws = str(first.about["settings"]["fusion"]["draws"])  # of the models that are there, whatever is usual now
+    treeless = {**changes, "ranker.label_tree": "false", "fusion.draws": draws}
     scored_run, calibrated_run = work / "final-score.run", work / "calibration.run"
     share(run, scored_run, [*FEATURES, *STAGES, *drawn(run, [*FEATURES, *STAGES])])
     scored = fitted(data, work / "final-score", treeless)

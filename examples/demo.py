@@ -57,7 +57,8 @@ def main() -> None:
     control_output = args.output.with_name(args.output.name + "-control")
     share_steps(run, control_output.with_name(control_output.name + ".run"))
     progress.say("\nThe control: stage 1 alone, for as many epochs.")
-    rows = model.about["settings"]["split"]["calibration_rows"]  # those that the model has not seen, too
+    settings = model.about["settings"]
+    rows = 0 if settings["fusion"]["draws"] else settings["split"]["calibration_rows"]  # those the model lacks, too
     alone = {"ranker.enabled": False, "split.calibration_rows": rows}
     epochs = {"stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
     control = train(data, control_output, args.seed, {**alone, **epochs}, progress)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 import dense_equations as dense
-from elias import load_dataset
+from elias import lexical, load, load_dataset
 from elias.cpu_search import _scratch, room_for_answers
 from elias.finder import Finder
 from elias.kernels.board import CLOSED, cross_off, length_of, new_board, open_phase, so_far, take, wait_for
@@ -272,6 +272,26 @@ def test_the_helper_never_compiles() -> None:
         divided()
     assert called_in[0] == f"{current_thread().name}, closed 1"
     assert set(called_in[1:]) == {"elias-helper, closed 0"}
+
+
+@pytest.mark.slow
+def test_the_same_bits_with_columns_of_eight(
+    plus_model: Model, tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lexical, "NARROW_FROM", 1)
+    plus_model.save(tmp_path / "model")
+    model, texts = load(tmp_path / "model", threads=2), texts_of(tiny_dataset)[:40]
+    assert isinstance(model, Model)
+    assert model.plus is not None
+    assert model.plus.lexical.table.codes.dtype == np.int8
+    assert len(model.plus.lexical.table.codes)
+    together = model.predict(texts, 7)
+    usual = plus_model.predict(texts, 7)
+    for row, text in enumerate(texts):
+        one = model.predict([text], 7)
+        np.testing.assert_array_equal(one.labels[0], together.labels[row])
+        np.testing.assert_array_equal(one.scores[0], together.scores[row])
+    assert (together.labels[:, 0] == usual.labels[:, 0]).mean() > 0.9
 
 
 @pytest.mark.slow

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elias
+from elias import fitting
 from elias.config import Settings, noise_seed
 from elias.dataset.labels import LabelSet
+from elias.defaults import DataSize, resolve
 from elias.ensemble import NAME, Ensemble, averaged
 from elias.errors import InputError, ModelError, RunError
 from elias.evaluation import evaluate_model
@@ -306,3 +308,23 @@ def test_files_that_differ_are_not_shared(ensemble_folder: Path, tmp_path: Path)
     (folder / "ranker.safetensors").write_bytes(bytes(changed))
     assert not same_files(folder, ensemble_folder / "member-0", "lexical.safetensors", "ranker.safetensors")
     assert not same_files(folder, ensemble_folder / "member-0", "not there")
+
+
+def test_members_have_the_settings_of_the_first(
+    tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ensemble that was begun when defaults were others ends as it began."""
+    data, folder = elias.load_dataset(tiny_dataset), tmp_path / "run"
+    asked = Settings().updated(SMALL)
+    elias.fit(data, settings=asked, run_dir=folder, members=2)
+    shutil.rmtree(folder / "member-1")
+
+    def resolved_anew(settings: Settings, size: DataSize) -> Settings:
+        return resolve(settings, size).updated({"index.beam_size": 7})
+
+    monkeypatch.setattr(fitting, "resolve", resolved_anew)
+    elias.fit(data, settings=asked, run_dir=folder, members=2)
+    first, second = (json.loads((folder / f"member-{i}" / "settings.json").read_text()) for i in range(2))
+    assert first["resolved"]["run"].pop("member") == 0
+    assert second["resolved"]["run"].pop("member") == 1
+    assert second["resolved"] == first["resolved"]

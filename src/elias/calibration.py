@@ -1,7 +1,7 @@
 """What the final score is learned from: the evidence of rows that nothing else has seen; and learning it.
 
-A `Sample` is such rows with the labels that were found for them. Usually there is one, of the calibration rows of the
-run. Of few rows a part is too few to learn from and too many to do without: then rows are drawn several times
+A `Sample` is such rows with the labels that were found for them. Of very many rows there is one, of the calibration
+rows of the run. Of fewer, a part is too few to learn from and too many to do without: then rows are drawn several times
 (`fusion.draws`), each draw is held out of a network and words of its own, and the model is trained on all rows.
 In: `Plus` without a final score, samples. Out: `Plus` with one, and with probabilities.
 """

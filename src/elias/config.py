@@ -196,7 +196,7 @@ class FusionSettings:
     candidates: int = setting(100, "labels the network finds for a text", low=1)
     draws: int | None = setting(
         None, "draws of calibration rows, each kept out of a network of its own; 0: one draw, kept out of the model; "
-        "default: 4 from 400 to 5,000 rows, 2 up to 100,000, else 0", low=0,
+        "default: 4 from 400 to 5,000 rows, 2 up to 100,000, else 0; 0 beside a validation file", low=0,
     )  # fmt: skip
     hidden: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
     epochs: int | None = setting(None, "passes over the calibration rows; default: 60, or more for few rows", low=1)

@@ -10,7 +10,7 @@ from .errors import SettingsError
 
 MOST_VALIDATION = 4000  # rows
 FEWEST = 100  # rows to learn a final score from
-DRAWS = ((5_000, 4), (100_000, 2))  # training rows below which calibration rows are drawn so many times, a quarter each
+DRAWS = ((5_000, 4), (100_000, 2))  # training rows below which so many draws of calibration rows are held out
 UNITS, ROWS_A_UNIT = 32, 30  # of the final score, at most; calibration rows that one takes
 PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of so many rows, at least
 

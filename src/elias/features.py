@@ -5,7 +5,7 @@
     centroid(l)    = s / |s|,  s = sum of x / |x| over the rows x that have label l      (zero if there are none)
 
 In: texts, embeddings, the rows x L matrix of labels. Out: scipy CSR (float32, indices sorted) or dense arrays.
-Training and serving run the same lines of code, so the same text gives the same bits.
+Whoever weighs a text, here or in a kernel, adds up in the same order, so the same text gives the same bits.
 """
 
 from __future__ import annotations

@@ -112,21 +112,24 @@ def _fitted(
         raise InputError(f"members={members}: an ensemble has at least one member")
     if members == 1:
         with Run(run_dir, progress) as run:
-            finished, used = _fit_in(data, given, run, progress, force)
+            finished, used = _fit_in(data, given, None, run, progress, force)
             yield [finished], used
         return
     with disk_errors(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
     with FolderLock(run_dir):
-        folders = []
+        folders: list[Path] = []
+        settings: list[Settings] = []
         for number in range(members):
             progress.say(f"member {number} of {members}")
             own, first = run_dir / f"member-{number}", run_dir / "member-0"
             with Run(own, progress) as run:
                 if number:
                     _share(first, own)
-                finished, used = _fit_in(data, given.updated({"run.member": number}), run, progress, force)
+                asked = given.updated({"run.member": number})
+                finished, used = _fit_in(data, asked, settings[0] if settings else None, run, progress, force)
             folders.append(finished)
+            settings.append(used)
         yield folders, used
 
 
@@ -136,14 +139,22 @@ def _share(first: Path, other: Path) -> None:
     for name in [*map(Path, SHARED), *drawn]:
         ours, theirs = first / name / "done.json", other / name / "done.json"
         if ours.exists() and not (theirs.exists() and theirs.read_bytes() == ours.read_bytes()):
-            (other / name).parent.mkdir(exist_ok=True)
             with written_beside(other / name) as part:
                 link_tree(first / name, part)
 
 
-def _fit_in(data: Dataset, given: Settings, run: Run, progress: Progress, force: bool) -> tuple[Path, Settings]:
+def _fit_in(
+    data: Dataset, given: Settings, first: Settings | None, run: Run, progress: Progress, force: bool
+) -> tuple[Path, Settings]:
+    """The finished model of one run. `first`: the settings of member 0, which the others have too.
+
+    They may be older than the defaults: an ensemble that was begun by an earlier version ends as it began.
+    """
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
-    resolved = resolve(given.updated(machine), size_of(data))
+    if first is None:
+        resolved = resolve(given.updated(machine), size_of(data))
+    else:
+        resolved = first.updated({"run.member": given.run.member})
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
     if settings.run.check_memory:
         refuse_if_too_large(estimate_fit(data, settings, size_of(data)), available_bytes())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME = "lexical.safetensors"
 LABELS_AT_A_TIME = 4096
+NARROW_FROM = 16_384  # labels from which columns have 8 bits; those of fewer stay near the processor anyway
 
 
 class Lexical:
@@ -49,7 +50,8 @@ class Lexical:
     @cached_property
     def table(self) -> Postings:
         """The postings as the search reads them; columns are made when it is first asked."""
-        return postings_with_columns(self.postings, len(self.texts), threads=self.threads)
+        bits = 8 if len(self.texts) >= NARROW_FROM else 16
+        return postings_with_columns(self.postings, len(self.texts), bits=bits, threads=self.threads)
 
     def find(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
         """The k labels with the largest v . x of each row."""

@@ -3,7 +3,7 @@
     split, tf-idf -> label centroids -> clusters -> stage 1 -> A' = M^T Y -> edges -> stage 2 -> final score -> model
                   -> words, ranker, tree (sparse_steps.py) ------------------------------------->
 
-Where rows are few, the final score comes from several such lines, each without rows of its own (`fusion.draws`).
+Below 100,000 rows the final score comes from several such lines, each without rows of its own (`fusion.draws`).
 Each arrow is a step of the run folder: skipped when it is done, resumed when it was cut. The two lines meet in the
 final score: settings of one do not touch the other, unless the ranker asks for the network.
 """
@@ -88,7 +88,10 @@ class Steps:
         Members of an ensemble learn their final scores from the same draws, whose networks are those of member 0:
         what networks of other clusterings say of a row that they have not seen is of the same kind.
         """
-        self.progress.say(f"  final score, draw {number + 1} of {self._draws}: a network and words without its rows")
+        again = " (as member 0)" if self.settings.run.member else ""
+        self.progress.say(
+            f"  final score, draw {number + 1} of {self._draws}: a network and words without its rows{again}"
+        )
         seed = self.settings.split.seed + 1 + number
         settings = self.settings.updated(
             {"split.seed": seed, "fusion.draws": 0, "ranker.refit": False, "run.member": 0}

@@ -43,7 +43,6 @@ class Held(NamedTuple):
     """Memory of a query of one text."""
 
     sizes: Sizes
-    k: int
     room: Room
     pack: Pack
 
@@ -112,7 +111,7 @@ class Quick:
         """One text, whose work two threads share."""
         network, search, sizes = self.finder.network, self.finder.cpu_search, self.plus.sizes(k)
         words = self.vectorizer.words.numbers_in(text)
-        held = self._room(sizes, k, search.room_for(excluded, network.settings.beam_size), len(words))
+        held = self._room(sizes, search.room_for(excluded, network.settings.beam_size), len(words))
         best, values = np.empty((1, k), dtype=np.int32), np.empty((1, k), dtype=np.float32)
         self._divided(
             words, self._tables, held.pack, float(network.settings.alpha),
@@ -133,11 +132,11 @@ class Quick:
         )  # fmt: skip
         return pack
 
-    def _room(self, sizes: Sizes, k: int, searched: int, n_words: int) -> Held:
+    def _room(self, sizes: Sizes, searched: int, n_words: int) -> Held:
         """That of an earlier query where there is one of these sizes."""
         try:
             held = self._free.pop()
-            if (held.sizes, held.k) == (sizes, k) and held.has_room(searched, n_words):
+            if held.sizes == sizes and held.has_room(searched, n_words):
                 return held
         except IndexError:
             pass
@@ -148,9 +147,8 @@ class Quick:
             self.finder.cpu_search.take_scratch(searched), *own[1:], *self._to_be_embedded(1), found, nearest,
             np.empty(most, np.int32), np.empty(most, np.float32), np.empty(2, np.int64), out,
             np.empty(like, np.float32), np.zeros((N_COLUMNS, like[1]), np.float32), np.empty(like, np.float32),
-            np.empty((1, k), np.int64),
         )  # fmt: skip
-        return Held(sizes, k, room, packed(room))
+        return Held(sizes, room, packed(room))
 
     def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
         """phi and W_C phi of some rows of tf-idf."""

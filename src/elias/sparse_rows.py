@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .kernels.postings import Postings, Rows, Sums
 
 COLUMN_SHARE = 8  # a word that more than 1 / 8 of the labels have becomes a column in memory
-NARROW_FROM = 16_384  # labels from which a column has 8 bits a label; below, columns stay near the processor anyway
 RANDOM_SHARE = 12  # the same where columns are read at single labels only
 
 
@@ -137,14 +136,19 @@ def no_sums(n_labels: int) -> Sums:
     return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
 
 
-def postings_with_columns(rows: SparseRows, n_labels: int, *, share: int | None = None, threads: int = 1) -> Postings:
-    """Rows are words; one that more than 1 / share of the labels have gets a column (0: none; default COLUMN_SHARE)."""
+def postings_with_columns(
+    rows: SparseRows, n_labels: int, *, share: int | None = None, bits: int = 16, threads: int = 1
+) -> Postings:
+    """Rows are words; one that more than 1 / share of the labels have gets a column (0: none; default COLUMN_SHARE).
+
+    `bits`: of a label in a column, 8 or 16.
+    """
     from .kernels.postings import Postings, fill_columns
 
     chosen = np.flatnonzero(np.diff(rows.indptr) * (COLUMN_SHARE if share is None else share) > n_labels)
     column_of = np.full(len(rows), -1, dtype=np.int32)
     column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
-    narrow = np.int8 if n_labels >= NARROW_FROM else np.int16
+    narrow = np.dtype(f"int{bits}")
     codes, steps = np.zeros((len(chosen), n_labels), dtype=narrow), np.zeros(len(chosen), dtype=np.float32)
     table = Postings(rows.indptr, rows.words, rows.weights, column_of, codes, steps)
     kernels.run(fill_columns, len(chosen), threads, chosen, table)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .paths import LOW32, key_of, select_largest
+from .paths import LOW32, key_of, top_k
 from .steps import FAST
 
 PARTS = 11  # columns of their own; all but the last have a distance to the best label beside them
@@ -204,34 +204,8 @@ def tanh_of(value):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def rank_rows(start, stop, labels, scores, places):  # type: ignore[no-untyped-def]
     """Places of the best labels of each row by falling score, then rising label; -1 where there are fewer."""
-    n_columns, room = labels.shape[1], places.shape[1]
-    keys, place_of = np.empty(n_columns, dtype=np.uint64), np.empty(n_columns, dtype=np.int64)
-    best, chosen = np.empty(n_columns, dtype=np.uint64), np.empty(n_columns, dtype=np.int64)
-    for row in range(start, stop):
-        count = 0
-        for column in range(n_columns):
-            if labels[row, column] >= 0:
-                keys[count], place_of[count] = key_of(scores[row, column], labels[row, column]), column
-                count += 1
-        held = _largest_keys(keys[:count], min(room, count), best, chosen)
-        order = np.argsort(best[:held])
-        for j in range(room):
-            places[row, j] = place_of[chosen[order[held - 1 - j]]] if j < held else -1
-
-
-@njit(cache=True, nogil=True)
-def _largest_keys(keys, wanted, best, chosen):  # type: ignore[no-untyped-def]
-    """The `wanted` largest keys, no two of which are equal, and where they are, in any order; returns how many."""
-    if wanted == 0:
-        return 0
-    best[: len(keys)] = keys
-    select_largest(best, len(keys), wanted)
-    bar, held = best[:wanted].min(), 0
-    for i in range(len(keys)):
-        if keys[i] >= bar:
-            best[held], chosen[held] = keys[i], i
-            held += 1
-    return held
+    places[start:stop] = -1
+    top_k(start, stop, scores, labels, places)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -72,7 +72,6 @@ class Room(NamedTuple):
     log_counts: np.ndarray  # float32 [1, m]
     columns: np.ndarray  # float32 [N_COLUMNS, m], of the final score
     scores: np.ndarray  # float32 [1, m]: the final ones
-    places: np.ndarray  # int64 [1, k]: of the best
 
 
 @njit(cache=True, nogil=True)
@@ -100,8 +99,9 @@ def lead(  # type: ignore[no-untyped-def]
     for column in range(len(labels)):
         own.log_counts[0, column] = table.log_counts[max(0, labels[column])]
     scores_of_row(0, own.out, own.log_counts, table.weights, table.best, own.columns, own.scores[0])
-    rank_rows(0, 1, own.out.labels, own.scores, own.places)
-    show_rows(0, 1, own.out.labels, own.scores, own.places, table.curve, best, values)
+    places = np.empty(best.shape, dtype=np.int64)
+    rank_rows(0, 1, own.out.labels, own.scores, places)
+    show_rows(0, 1, own.out.labels, own.scores, places, table.curve, best, values)
 
 
 @njit(cache=True, nogil=True)

@@ -87,5 +87,7 @@ class Divided:
             board = new_board()
             close(board)  # nothing to be done, nobody to be waited for
             self._lend_a_hand(board, *arguments)
+            self._lead(new_board(), *arguments)  # alone: while it is compiled, a helper would wait for it at full speed
             self._compiled = True
+            return
         run_divided(self._lead, self._lend_a_hand, *arguments)
