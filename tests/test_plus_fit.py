@@ -216,10 +216,11 @@ def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
 
 
 def test_defaults_reserve_calibration_rows() -> None:
-    size = DataSize(rows=20_000, labels=1000, pairs=60_000)
-    assert resolve(Settings(), size).split.calibration_rows == 1500
-    assert resolve(Settings(), replace(size, rows=8000)).split.calibration_rows == 1000
-    assert resolve(Settings(), replace(size, rows=48_000)).split.calibration_rows == 3000
+    size, one_draw = DataSize(rows=20_000, labels=1000, pairs=60_000), Settings().updated({"fusion.draws": 0})
+    for rows, held_out in ((20_000, 1500), (8000, 1000), (48_000, 3000)):
+        assert resolve(one_draw, replace(size, rows=rows)).split.calibration_rows == held_out
+    for rows, drawn in ((20_000, 4000), (8000, 2000), (48_000, 4000)):
+        assert resolve(Settings(), replace(size, rows=rows)).split.calibration_rows == drawn
     assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == FEWEST
     assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0
     assert resolve(Settings(), replace(size, has_words=False)).split.calibration_rows == 0

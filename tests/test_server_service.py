@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,9 @@ def test_the_log_is_json_and_holds_no_text(service: Running, tiny_model: Model, 
         assert (answer.status, answer.error["code"]) == (500, "internal")
         assert secret not in answer.error["message"]
         assert str(Path(__file__).parent.parent) not in answer.body.decode()
+        deadline = time.monotonic() + 20
+        while stream.getvalue().count('"status"') < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)  # a line is written after its answer has gone out
     finally:
         logger.handlers, logger.propagate = before[:2]
         logger.setLevel(before[2])
