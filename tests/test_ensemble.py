@@ -310,6 +310,7 @@ def test_files_that_differ_are_not_shared(ensemble_folder: Path, tmp_path: Path)
     assert not same_files(folder, ensemble_folder / "member-0", "not there")
 
 
+@pytest.mark.slow
 def test_members_have_the_settings_of_the_first(
     tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
