@@ -168,7 +168,7 @@ def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
     room = len(labels)
     keys = np.empty(max(256, 4 * room), dtype=np.uint64)
     if count == ALL:
-        held = keys_of_range(0, len(scratch.sums), scratch.sums, room, keys)
+        held = keys_of_all(scratch.sums, room, keys)
     else:
         held = _keys_of(scratch.touched[:count], scratch.sums, room, keys)
     ordered = np.sort(keys[:held])
@@ -179,25 +179,25 @@ def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def keys_of_range(start, stop, sums, room, keys):  # type: ignore[no-untyped-def]
-    """The best labels from start to stop as keys in any order; returns how many, at most `room`.
+def keys_of_all(sums, room, keys):  # type: ignore[no-untyped-def]
+    """The best of all labels as keys in any order; returns how many, at most `room`.
 
     A sample of the sums tells where the bar probably is. Should too few pass it, all that are above 0 are looked at.
     """
-    bar = likely_bar(start, stop, sums, room)
-    held = _keys_above(start, stop, sums, bar, room, keys)
+    bar = likely_bar(sums, room)
+    held = _keys_above(sums, bar, room, keys)
     if held < room and bar > 0.0:
-        held = _keys_above(start, stop, sums, np.float32(0.0), room, keys)
+        held = _keys_above(sums, np.float32(0.0), room, keys)
     return held
 
 
 @njit(cache=True, nogil=True)
-def likely_bar(start, stop, sums, room):  # type: ignore[no-untyped-def]
+def likely_bar(sums, room):  # type: ignore[no-untyped-def]
     """A sum that probably some more than `room` of the sums are above; 0 where a sample cannot tell."""
     wanted = 2 * room // SAMPLE + MORE
-    keys = np.empty((stop - start) // SAMPLE + 1, dtype=np.uint64)
+    keys = np.empty(len(sums) // SAMPLE + 1, dtype=np.uint64)
     held = 0
-    for label in range(start, stop, SAMPLE):
+    for label in range(0, len(sums), SAMPLE):
         keys[held] = np.uint64(np.float32(sums[label]).view(np.uint32))  # not negative: bits order as numbers do
         held += sums[label] > 0.0
     if held <= wanted:
@@ -207,11 +207,11 @@ def likely_bar(start, stop, sums, room):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _keys_above(start, stop, sums, bar, room, keys):  # type: ignore[no-untyped-def]
+def _keys_above(sums, bar, room, keys):  # type: ignore[no-untyped-def]
     """The best labels above a bar; labels come by rising number, so an equal one that comes later loses."""
     held, passed = 0, np.empty(GLANCE, dtype=np.int32)
-    for first in range(start, stop, GLANCE):
-        last = min(first + GLANCE, stop)
+    for first in range(0, len(sums), GLANCE):
+        last = min(first + GLANCE, len(sums))
         if how_many_above(sums[first:last], bar) == 0:
             continue
         count = 0
