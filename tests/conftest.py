@@ -34,6 +34,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_kernels_of_old() -> None:
+    from elias import kernels
+
+    kernels.forget_removed()
+
+
 def _make_words(rng: random.Random, count: int) -> list[str]:
     """`count` different words of three syllables."""
     words: dict[str, None] = {}

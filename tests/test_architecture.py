@@ -84,6 +84,7 @@ LAYERS = [
         "twins",
         "ranker",
         "label_tree",
+        "closer",
         "lexical",
         "neighbours",
         "sparse_rows",

@@ -22,8 +22,8 @@ from elias.paths import Ragged
 from elias.plus import Plus
 from elias.predictor import Model
 from elias.sparse_rows import SparseRows, exact_columns
+from test_closer import random_tree
 from test_cpu_search import random_case
-from test_label_tree import random_tree
 from test_lexical import sparse
 
 SEEDS = st.integers(0, 1_000_000)

@@ -1,4 +1,4 @@
-"""The tree of labels: its shape, its pairs and its paths against dense arithmetic, files."""
+"""The tree of labels: its shape, its pairs against dense arithmetic, files. Paths are in test_closer.py."""
 
 from __future__ import annotations
 
@@ -7,60 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
+from elias.closer import CloserLook
 from elias.config import RankerSettings
 from elias.errors import ModelError
 from elias.features import by_label
-from elias.kernels.climb import LOWEST
 from elias.label_tree import NAME, TOP, LabelTree, grow, joined, levels_of
 from elias.persistence import read_tensors, write_tensors
 from elias.sparse_rows import SparseRows
-from test_lexical import sparse
-
-SEEDS = st.integers(0, 1_000_000)
-
-
-def random_tree(rng: np.random.Generator, n_labels: int, n_words: int) -> LabelTree:
-    """Labels below nodes below nodes; some labels outside, some nodes without labels."""
-    n_leaves, n_tops = int(rng.integers(1, 6)), int(rng.integers(1, 4))
-    leaf = np.where(rng.random(n_labels) < 0.8, n_labels + rng.integers(0, n_leaves, n_labels), TOP)
-    above = n_labels + n_leaves + rng.integers(0, n_tops, n_leaves)
-    parents = np.concatenate([leaf, above, np.full(n_tops, TOP)]).astype(np.int32)
-    rows = SparseRows.of(sparse(rng, len(parents), n_words, signed=True), rng.normal(size=len(parents)))
-    return LabelTree(rows, parents)
-
-
-def slow_paths(tree: LabelTree, x: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
-    """The formula, label by label."""
-    margins = (x @ tree.rows.to_csr().T).toarray() + tree.rows.biases
-    out = np.zeros(labels.shape)
-    for row, column in zip(*np.nonzero(labels >= 0), strict=True):
-        node = labels[row, column]
-        while node != TOP:
-            out[row, column] -= max(0.0, 1.0 - margins[row, node]) ** 3
-            node = tree.parents[node]
-    return np.maximum(out, LOWEST)
-
-
-@given(seed=SEEDS)
-def test_paths_are_the_formula(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n_labels, n_words = int(rng.integers(1, 60)), int(rng.integers(1, 20))
-    tree = random_tree(rng, n_labels, n_words)
-    tree.rows.weights[:] *= np.float32(0.3)
-    x = sparse(rng, 7, n_words)
-    labels = rng.permuted(np.tile(np.arange(n_labels), (7, 1)), axis=1).astype(np.int32)
-    labels[np.arange(n_labels) >= rng.integers(0, n_labels + 1, size=(7, 1))] = -1
-    for threads in (1, 2):
-        np.testing.assert_allclose(
-            tree.paths(x, labels, threads=threads), slow_paths(tree, x, labels), rtol=1e-4, atol=1e-4
-        )
-
-
-def test_no_tree_says_nothing() -> None:
-    assert not LabelTree.none(5).paths(sparse(np.random.default_rng(0), 3, 5), np.zeros((3, 2))).any()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +95,8 @@ def test_rows_without_labels() -> None:
     bow, labels, excluded = small_data(np.random.default_rng(2))
     tree = grow(bow, labels * 0, excluded, RankerSettings())
     assert (tree.parents == TOP).all()
-    assert (tree.paths(bow, np.zeros((120, 1), dtype=np.int32)) == -8.0).all()  # a margin of -1
+    look = CloserLook(SparseRows.nobody(bow.shape[1], labels.shape[1]), tree, bow.shape[1])
+    assert (look.look(bow, np.zeros((120, 1), dtype=np.int32))[1] == -8.0).all()  # a margin of -1
 
 
 def test_files(tmp_path: Path) -> None:
@@ -149,8 +104,9 @@ def test_files(tmp_path: Path) -> None:
     tree = grow(bow, labels, excluded, RankerSettings(leaf=3))
     tree.save(tmp_path)
     loaded = LabelTree.load(tmp_path, n_labels=12, n_words=17)
-    asked = np.tile(np.arange(12, dtype=np.int32), (120, 1))
-    np.testing.assert_array_equal(loaded.paths(bow, asked), tree.paths(bow, asked))
+    np.testing.assert_array_equal(loaded.parents, tree.parents)
+    np.testing.assert_array_equal(loaded.rows.to_csr().toarray(), tree.rows.to_csr().toarray())
+    np.testing.assert_array_equal(loaded.rows.biases, tree.rows.biases)
     with pytest.raises(ModelError, match="does not fit"):
         LabelTree.load(tmp_path, n_labels=12, n_words=3)
     with pytest.raises(ModelError, match="parents do not fit"):

@@ -110,6 +110,7 @@ def _fitted(
     """The folders of the finished models, and the settings of the last. Nobody else writes in the run meanwhile."""
     if members < 1:
         raise InputError(f"members={members}: an ensemble has at least one member")
+    kernels.forget_removed()
     if members == 1:
         with Run(run_dir, progress) as run:
             finished, used = _fit_in(data, given, None, run, progress, force)

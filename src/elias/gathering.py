@@ -15,10 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import kernels
+from .closer import CloserLook
 from .encoders import Inputs
 from .evidence import Evidence
 from .finder import Finder, Look
-from .kernels.climb import Climb
+from .kernels.closer import PairSums
 from .kernels.find import Found
 from .kernels.gather import Gathered, Words, gather_rows, member_rows, word_rows
 from .kernels.neighbours import Ballot
@@ -51,7 +52,7 @@ class Scratch(NamedTuple):
     sums: Sums
     x: np.ndarray  # float32 [W], zero
     ballot: Ballot
-    climb: Climb
+    summed: PairSums
 
 
 @dataclass(eq=False)
@@ -66,10 +67,13 @@ class WordTables:
     _free: deque[Scratch] = field(default_factory=deque, repr=False)
 
     @cached_property
+    def closer(self) -> CloserLook:
+        return CloserLook(self.ranker, self.tree, len(self.lexical.postings))
+
+    @cached_property
     def table(self) -> Words:
-        lexical, ranker = self.lexical, self.ranker
-        labels = lexical.texts.table, lexical.shares
-        return Words(lexical.table, ranker.by_word, ranker.biases, self.tree.table, *labels, self.neighbours.table)
+        lexical = self.lexical
+        return Words(lexical.table, self.closer.table, lexical.texts.table, lexical.shares, self.neighbours.table)
 
     def take(self) -> Scratch:
         """Memory of an earlier call where there is one."""
@@ -79,7 +83,7 @@ class WordTables:
             n_labels, n_words = len(self.counts), len(self.lexical.postings)
             place_of = np.zeros(n_labels, dtype=np.int32)
             x = np.zeros(n_words, dtype=np.float32)
-            return Scratch(place_of, no_sums(n_labels), x, self.neighbours.new_ballot(), self.tree.new_climb())
+            return Scratch(place_of, no_sums(n_labels), x, self.neighbours.new_ballot(), self.closer.new_sums())
 
     def give_back(self, scratch: Scratch) -> None:
         self._free.append(scratch)

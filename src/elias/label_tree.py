@@ -2,7 +2,7 @@
 
     leaves of at most 32 labels      balanced clusters of the labels' centroids; 16 of them have one parent, and so on
     margin(x, n) = w_n . x + b_n     of a label or a node n, its own texts against the other texts of its parent
-    path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin)^3,  at least LOWEST
+    path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin)^3      (`closer.py`)
 
 The path is the logarithm of a product of the ranker's q. The ranker learns from what words find wrongly, the tree from
 labels with similar texts, level by level; the final score (`fusion.py`) takes both.
@@ -12,10 +12,8 @@ In: tf-idf rows and their labels. Out: `LabelTree`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,10 +25,7 @@ from .errors import ModelError
 from .features import by_label, label_centroids
 from .persistence import read_tensors, write_tensors
 from .ranker import NO_POSITIVES, solve
-from .sparse_rows import SparseRows, csr_arrays, stacked
-
-if TYPE_CHECKING:
-    from .kernels.climb import Climb, Tree
+from .sparse_rows import SparseRows, stacked
 
 NAME = "label_tree.safetensors"
 FANOUT = 4  # a node has 2^4 children
@@ -56,32 +51,6 @@ class LabelTree:
     @classmethod
     def none(cls, n_words: int) -> LabelTree:
         return cls(SparseRows.nobody(n_words), np.empty(0, dtype=np.int32))
-
-    def paths(self, x: sp.csr_matrix, labels: np.ndarray, *, threads: int = 1) -> np.ndarray:
-        """path(x, l) of the labels of each row, -1 after the last; 0 there, and where there is no tree."""
-        from .kernels.climb import climb_rows
-
-        out, labels = np.zeros(labels.shape, dtype=np.float32), np.ascontiguousarray(labels, dtype=np.int32)
-        table, given = self.table, csr_arrays(x)
-
-        def rows(start: int, stop: int) -> None:
-            climb_rows(start, stop, *given, table, self.new_climb(), labels, out)
-
-        kernels.run(rows, len(labels), threads)
-        return out
-
-    def new_climb(self) -> Climb:
-        """Scratch of one thread."""
-        from .kernels.climb import Climb
-
-        return Climb(*(np.zeros(len(self.parents), dtype=kind) for kind in (np.float32, np.int32)))
-
-    @cached_property
-    def table(self) -> Tree:
-        """As the kernels read it."""
-        from .kernels.climb import Tree
-
-        return Tree(self.rows.by_word, self.rows.biases, self.parents)
 
     def save(self, folder: Path) -> None:
         write_tensors(folder / NAME, {**self.rows.arrays("tree"), "parents": self.parents})

@@ -28,14 +28,13 @@ from .features import normalise_rows
 from .paths import Ragged
 from .persistence import read_tensors, write_tensors
 from .predictions import NOTHING, Predictions
-from .sparse_rows import SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
+from .sparse_rows import NARROW_FROM, SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
 
 if TYPE_CHECKING:
     from .kernels.postings import Postings, Sums
 
 NAME = "lexical.safetensors"
 LABELS_AT_A_TIME = 4096
-NARROW_FROM = 16_384  # labels from which columns have 8 bits; those of fewer stay near the processor anyway
 
 
 class Lexical:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from . import kernels
 from .devices import pick_device, pick_threads
 from .errors import ModelError
 from .features import FILES as TFIDF_FILES
@@ -53,6 +54,7 @@ def load_model(
     if not (folder / "config.json").exists():
         raise ModelError(f"{folder}: has no config.json, so it is not a model folder of elias")
     about = _read_config(folder / "config.json")
+    kernels.forget_removed()
     labels, counts, clusters = read_labels(folder / "labels.tsv")
     network = load_network(folder, device=pick_device(device), threads=pick_threads(threads))
     index = network.index

@@ -79,7 +79,9 @@ class Plus:
 
     @cached_property
     def tables(self) -> WordTables:
-        return WordTables(self.lexical, self.ranker, self.tree, self.neighbours, self.counts)
+        n_words = len(self.lexical.postings)
+        by_words = SparseRows.nobody(n_words, len(self.counts)) if self.embedding else self.ranker
+        return WordTables(self.lexical, by_words, self.tree, self.neighbours, self.counts)
 
     def gather_stepwise(
         self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
@@ -94,9 +96,10 @@ class Plus:
         self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix, look: Look, both: np.ndarray | None = None
     ) -> Evidence:
         """`both` is v . x where it is known."""
-        seen = with_embedding(bow, look.phi_BD.cpu().numpy(), self.embedding) if self.embedding else bow
-        margin = self.ranker.products(seen, labels, threads=self.threads)
-        path = self.tree.paths(bow, labels, threads=self.threads)
+        margin, path = self.tables.closer.look(bow, labels, threads=self.threads)
+        if self.embedding:
+            seen = with_embedding(bow, look.phi_BD.cpu().numpy(), self.embedding)
+            margin = self.ranker.products(seen, labels, threads=self.threads)
         words = self.lexical.scores(bow, labels, both)
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)
         votes = self.neighbours.votes(bow, labels)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,8 @@ from .errors import ModelError
 if TYPE_CHECKING:
     from .kernels.postings import Postings, Rows, Sums
 
-COLUMN_SHARE = 8  # a word that more than 1 / 8 of the labels have becomes a column in memory
-RANDOM_SHARE = 12  # the same where columns are read at single labels only
+COLUMN_SHARE = 16  # a word that more than 1 / 16 of the labels have becomes a column in memory
+NARROW_FROM = 16_384  # labels from which columns are narrow; those of fewer stay near the processor anyway
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class SparseRows:
         return cls(indptr, words, matrix.data.astype(np.float32), given, n_words)
 
     @classmethod
-    def nobody(cls, n_words: int) -> SparseRows:
-        """No rows."""
-        nothing = np.empty(0, dtype=np.float32)
-        return cls(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), nothing, nothing, n_words)
+    def nobody(cls, n_words: int, n_rows: int = 0) -> SparseRows:
+        """No rows, or rows without a word."""
+        words, weights = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+        return cls(np.zeros(n_rows + 1, dtype=np.int64), words, weights, np.zeros(n_rows, dtype=np.float32), n_words)
 
     def __len__(self) -> int:
         return len(self.biases)
@@ -63,11 +62,6 @@ class SparseRows:
 
         kernels.run(rows, len(labels), threads)
         return out
-
-    @cached_property
-    def by_word(self) -> Postings:
-        """The same seen from the words, exactly; made when it is first asked for."""
-        return exact_columns(self, RANDOM_SHARE)
 
     @property
     def table(self) -> Rows:
@@ -150,7 +144,7 @@ def postings_with_columns(
     column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
     narrow = np.dtype(f"int{bits}")
     codes, steps = np.zeros((len(chosen), n_labels), dtype=narrow), np.zeros(len(chosen), dtype=np.float32)
-    table = Postings(rows.indptr, rows.words, rows.weights, column_of, codes, steps)
+    table = Postings(rows.indptr, rows.words.view(np.uint32), rows.weights, column_of, codes, steps)
     kernels.run(fill_columns, len(chosen), threads, chosen, table)
     return table
 
@@ -166,7 +160,7 @@ def exact_columns(rows: SparseRows, share: int) -> Postings:
     column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
     columns = np.zeros((len(chosen), len(rows)), dtype=np.float32)
     indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
-    lists, listed = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
+    lists, listed = np.empty(indptr[-1], dtype=np.uint32), np.empty(indptr[-1], dtype=np.float32)
     turn(rows.indptr, rows.words, rows.weights, column_of, indptr[:-1].copy(), lists, listed, columns)
     return Postings(indptr, lists, listed, column_of, columns, np.ones(len(chosen), dtype=np.float32))
 

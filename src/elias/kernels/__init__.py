@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -53,3 +54,17 @@ def are_new() -> bool:
 
     cache = getattr(find_rows, "_cache", None)  # numba's own; without it we cannot tell
     return cache is not None and not any(Path(cache.cache_path).glob("find.find_rows-*.nbi"))
+
+
+def forget_removed() -> None:
+    """Throw away what an earlier version has compiled, if it had a module that is gone; a folder is looked through.
+
+    An index of numba's cache names the modules of the tuples that a kernel was called with, and cannot be read without
+    them. An upgrade leaves these files where they are.
+    """
+    modules = {path.stem for path in Path(__file__).parent.glob("*.py")}
+    compiled = list((Path(__file__).parent / "__pycache__").glob("*.nb[ic]"))
+    if any(path.name.partition(".")[0] not in modules for path in compiled):
+        for path in compiled:
+            with suppress(OSError):  # another process was quicker, or it is not ours
+                path.unlink()

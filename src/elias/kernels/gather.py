@@ -4,7 +4,7 @@
     2  the sums of the words over all labels, and the best of them        `postings.py`
     3  both lists as one, each label once
     4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin and the path of the label
-       tree (`climb.py`), v.x, t.x and c.x, and how the nearest training texts vote for it (`neighbours.py`)
+       tree (`closer.py`), v.x, t.x and c.x, and how the nearest training texts vote for it (`neighbours.py`)
 
 What step 1 knows of a label (sigmoid(z)) and step 2 of all (v.x) is not computed again. Members of an ensemble that
 have the same words share what the words say (`word_rows`); the network's part is each one's own (`member_rows`).
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .climb import climb_paths, margins
+from .closer import forget, look_closer, sum_up
 from .find import classifier_of, find_rows
 from .neighbours import vote_rows
 from .paths import strongest_path
@@ -33,9 +33,7 @@ class Words(NamedTuple):
     """The tables of ELIAS++ that read tf-idf."""
 
     postings: NamedTuple  # Postings
-    ranker: NamedTuple  # Postings: the ranker's weights, seen from the words
-    biases: np.ndarray  # float32 [L], of the ranker
-    tree: NamedTuple  # Tree
+    closer: NamedTuple  # Closer: ranker and label tree
     texts: NamedTuple  # Rows
     shares: np.ndarray  # float32 [L, 2]
     neighbours: NamedTuple  # Texts
@@ -61,7 +59,7 @@ class Gathered(NamedTuple):
 @njit(cache=True, nogil=True)
 def gather_rows(  # type: ignore[no-untyped-def]
     start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, by_label, x_indptr, x_words, x_values,
-    words, excluded_indptr, excluded_labels, search_scratch, sums, x, ballot, climb, found, nearest, out,
+    words, excluded_indptr, excluded_labels, search_scratch, sums, x, ballot, summed, found, nearest, out,
 ):  # fmt: skip
     """Fill `out` for rows start..stop, whatever it holds before. Scratch as in `word_rows`.
 
@@ -76,7 +74,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     word_rows(
         start, stop, found.labels, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels,
-        search_scratch.place_of, sums, x, ballot, climb, nearest, out,
+        search_scratch.place_of, sums, x, ballot, summed, nearest, out,
     )  # fmt: skip
     s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
     for row in range(start, stop):
@@ -89,11 +87,11 @@ def gather_rows(  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def word_rows(  # type: ignore[no-untyped-def]
     start, stop, asked, x_indptr, x_words, x_values, words, excluded_indptr, excluded_labels, place_of, sums, x,
-    ballot, climb, nearest, out,
+    ballot, summed, nearest, out,
 ):  # fmt: skip
     """The best labels by words into `nearest`; those and the labels asked about, each once, into `out` with v.x, t.x,
     c.x, margin, path and votes. `x` is zero, as long as there are words; `sums` as in `postings`, `ballot` as in
-    `neighbours`, `climb` as in `climb`; `place_of` [L] has any content.
+    `neighbours`, `summed` as in `closer`; `place_of` [L] has any content.
     """
     scores = np.empty(nearest.shape[1], dtype=np.float32)
     for row in range(start, stop):
@@ -111,8 +109,9 @@ def word_rows(  # type: ignore[no-untyped-def]
         first, last = x_indptr[row], x_indptr[row + 1]
         own, own_values = x_words[first:last], x_values[first:last]
         labels = out.labels[row, : how_many(out.labels[row])]
-        margins(own, own_values, words.ranker, words.biases, sums.sums, labels, out.margin[row])
-        climb_paths(own, own_values, words.tree, climb, labels, out.path[row])
+        sum_up(own, own_values, words.closer, summed)
+        look_closer(own, own_values, words.closer, summed, labels, out.margin[row], out.path[row])
+        forget(own, words.closer, summed)
     for row in range(start, stop):
         text_parts(row, x_indptr, x_words, x_values, words, x, out)
     vote_rows(

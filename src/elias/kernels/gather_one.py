@@ -1,10 +1,11 @@
 """One text divided between two threads: what `Quick` calls for many rows, for one row.
 
                the leader alone: tf-idf of the text
-    finding    phi and the best labels of the network | the sums of the words and the best labels | the nearest texts
+    finding    the sums of the words and the best labels | phi and the best labels of the network | what ranker and
+               label tree say of all labels | the nearest texts
                the leader alone: both lists as one
-    looking    the network's paths and classifiers | the label tree | the ranker | the labels' own texts, and ranks by
-               c.x | the votes, and ranks by them and by v.x
+    looking    the network's paths and classifiers | ranker and label tree | the labels' own texts, and ranks by c.x |
+               the votes, and ranks by them and by v.x
                the leader alone: the final score, the best first
 
 Each is one task. Tables of one task are not those of another, and two processors wait for memory in less time than one.
@@ -20,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from .board import cross_off, open_phase, take, wait_for
-from .climb import climb_paths, margins
+from .closer import forget, look_closer, sum_up
 from .embed import embed_rows
 from .find import find_rows
 from .fuse import RANKS, own_log_ranks, rank_rows, scores_of_row, show_rows
@@ -30,8 +31,8 @@ from .postings import add_up, best_labels, clear
 from .weigh import weigh
 
 FINDING, LOOKING = 0, 1  # phases
-BY_NETWORK, BY_WORDS, BY_TEXTS, FINDERS = 0, 1, 2, 3  # tasks of the first, and how many
-NETWORK, PATH, MARGIN, TEXT, VOTE, LOOKERS = 0, 1, 2, 3, 4, 5  # of the second, the longest first
+BY_WORDS, BY_NETWORK, SUMS, BY_TEXTS, FINDERS = 0, 1, 2, 3, 4  # tasks of the first, the longest first; how many
+NETWORK, CLOSER, TEXT, VOTE, LOOKERS = 0, 1, 2, 3, 4  # of the second
 BY_BOTH, BY_ROWS, BY_VOTE = RANKS, RANKS + 1, RANKS + 2  # columns of the final score: ranks by v.x, c.x and votes
 
 
@@ -60,7 +61,7 @@ class Room(NamedTuple):
     sums: Any  # Sums
     x: np.ndarray
     ballot: Any  # Ballot
-    climb: Any  # Climb
+    summed: Any  # PairSums
     phi_BD: np.ndarray  # [1, D]
     logits_BC: np.ndarray  # [1, C]
     found: Any  # Found
@@ -92,7 +93,6 @@ def lead(  # type: ignore[no-untyped-def]
     count = unite(own.found.labels[0], own.nearest[0], own.search.place_of, labels)
     for column in range(count):
         own.out.both[0, column] = own.sums.sums[labels[column]]
-    clear(own.counts[0], own.sums)
     open_phase(board, LOOKING, LOOKERS, 1)
     if not do_looking(board, table, own, alpha):
         return
@@ -141,6 +141,8 @@ def do_finding(board, table, own, alpha, beam_size, size, out_of, left_out):  # 
             count = best_labels(touched, own.sums, own.nearest[0], likeness)
             own.nearest[0, count:] = -1
             own.counts[0] = touched
+        elif task == SUMS:
+            sum_up(numbers, values, words.closer, own.summed)
         else:
             own.counts[1] = neighbours_of(numbers, values, words.neighbours, own.ballot.sums, own.texts, own.likeness)
         cross_off(board, FINDING)
@@ -155,10 +157,9 @@ def do_looking(board, table, own, alpha):  # type: ignore[no-untyped-def]
     while task >= 0:
         indptr, numbers, values = text_of(own)
         labels = out.labels[0, : how_many(out.labels[0])]
-        if task == PATH:
-            climb_paths(numbers, values, words.tree, own.climb, labels, out.path[0])
-        elif task == MARGIN:
-            margins(numbers, values, words.ranker, words.biases, own.sums.sums, labels, out.margin[0])
+        if task == CLOSER:
+            look_closer(numbers, values, words.closer, own.summed, labels, out.margin[0], out.path[0])
+            forget(numbers, words.closer, own.summed)
         elif task == NETWORK:
             known = how_many(own.found.labels[0])
             out.classifier[0, :known] = own.found.classifiers[0, :known]
@@ -171,6 +172,7 @@ def do_looking(board, table, own, alpha):  # type: ignore[no-untyped-def]
             keys = np.empty(len(out.labels[0]), dtype=np.uint64)
             own_log_ranks(out.labels[0], out.vote[0], keys, own.columns[BY_VOTE])
             own_log_ranks(out.labels[0], out.both[0], keys, own.columns[BY_BOTH])
+            clear(own.counts[0], own.sums)
         else:
             text_parts(0, indptr, numbers, values, words, own.x, out)
             keys = np.empty(len(out.labels[0]), dtype=np.uint64)

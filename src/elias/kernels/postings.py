@@ -33,7 +33,7 @@ class Postings(NamedTuple):
     """Word w names labels[indptr[w] : indptr[w + 1]], or is column column_of[w]."""
 
     indptr: np.ndarray  # int64 [W + 1]
-    labels: np.ndarray  # int32
+    labels: np.ndarray  # uint32: no number from the end, which kernels would have to allow for
     weights: np.ndarray  # float32
     column_of: np.ndarray  # int32 [W], -1 where the word has none
     codes: np.ndarray  # [columns, L]: int8 or int16, or float32 where nothing may be rounded
@@ -144,7 +144,7 @@ def _add_columns(columns, factors, codes, sums):  # type: ignore[no-untyped-def]
             )  # fmt: skip
             j += 4
         while j < len(columns):
-            _add_one(block, codes[columns[j], start:stop], factors[j])
+            add_one(block, codes[columns[j], start:stop], factors[j])
             j += 1
 
 
@@ -157,7 +157,7 @@ def _add_four(sums, a, b, c, d, by_a, by_b, by_c, by_d):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _add_one(sums, codes, factor):  # type: ignore[no-untyped-def]
+def add_one(sums, codes, factor):  # type: ignore[no-untyped-def]
     for i in range(len(sums)):
         sums[i] += factor * np.float32(codes[i])
 
@@ -209,22 +209,11 @@ def likely_bar(sums, room):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _keys_above(sums, bar, room, keys):  # type: ignore[no-untyped-def]
     """The best labels above a bar; labels come by rising number, so an equal one that comes later loses."""
-    held, passed = 0, np.empty(GLANCE, dtype=np.int32)
-    for first in range(0, len(sums), GLANCE):
-        last = min(first + GLANCE, len(sums))
-        if how_many_above(sums[first:last], bar) == 0:
-            continue
-        count = 0
-        for label in range(first, last):  # without a branch: which labels pass cannot be foretold
-            passed[count] = label
-            count += sums[label] > bar
-        if held + count > len(keys):
-            select_largest(keys, held, room)
-            held, bar = room, sums[np.int64(LOW32 - (keys[:room].min() & LOW32))]
-        for label in passed[:count]:
-            if sums[label] > bar:
-                keys[held] = key_of(sums[label], label)
-                held += 1
+    held, whole = 0, len(sums) - len(sums) % GLANCE
+    for first in range(0, whole, GLANCE):
+        if how_many_above(sums[first : first + GLANCE], bar):
+            held, bar = _keep_above(first, first + GLANCE, sums, bar, room, keys, held)
+    held, bar = _keep_above(whole, len(sums), sums, bar, room, keys, held)
     if held > room:
         select_largest(keys, held, room)
         held = room
@@ -233,11 +222,28 @@ def _keys_above(sums, bar, room, keys):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def how_many_above(values, bar):  # type: ignore[no-untyped-def]
-    """Eight at a time, without a branch."""
+    """Of GLANCE values; the processor compares many at a time, the more easily as their number is fixed."""
     count = np.int32(0)
-    for value in values:
-        count += np.int32(value > bar)
+    for i in range(GLANCE):
+        count += np.int32(values[i] > bar)
     return count
+
+
+@njit(cache=True, nogil=True)
+def _keep_above(first, last, sums, bar, room, keys, held):  # type: ignore[no-untyped-def]
+    """Those of at most GLANCE labels that are above the bar, behind the keys held; (how many are held, the bar)."""
+    passed, count = np.empty(GLANCE, dtype=np.int32), 0
+    for label in range(first, last):  # without a branch: which labels pass cannot be foretold
+        passed[count] = label
+        count += sums[label] > bar
+    if held + count > len(keys):
+        select_largest(keys, held, room)
+        held, bar = room, sums[np.int64(LOW32 - (keys[:room].min() & LOW32))]
+    for label in passed[:count]:
+        if sums[label] > bar:
+            keys[held] = key_of(sums[label], label)
+            held += 1
+    return held, bar
 
 
 @njit(cache=True, nogil=True)
