@@ -8,6 +8,7 @@ environment of their own, .venv-peers, made at the first run. All get the same t
 filter of own ids and excluded pairs. Predictions are kept in runs/peers/DATASET and used again while the dataset,
 the settings and the versions stay the same; `--again predict` predicts and times anew, `--again train` does all anew.
 Models of ours are trained before (`elias fit`) and named here; times are from raw text to the 5 best labels.
+`--rounds N` asks all of them for single texts in turn: machines are noisy, and a ratio within a round is not.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from peers.catalogue import PEERS
 from peers.comparison import compare, score_rows
 from peers.environment import ROOT, Environment, available
+from peers.in_turn import ask_in_turn, folders_of
 from peers.shared_data import key_of, shared_data
 from timing import machine, report
 
@@ -64,6 +66,8 @@ def main() -> None:
     scored = {name: score_rows(np.load(folder / "predictions.npz")["labels"], data) for name, folder in outputs.items()}
     result |= compare(scored, ours=[name for name, _ in args.models])
     result["figures"] = {name: figures_of(folder) for name, folder in outputs.items()}
+    if args.rounds:
+        result["in_turn"] = in_turn(args, data, work, outputs, label_texts)
     write_json(args.json or work / "comparison.json", result)
     show(result)
 
@@ -83,6 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--environment", type=Path, default=ROOT / ".venv-peers")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--again", choices=["predict", "train"], help="what to do anew although it is there")
+    parser.add_argument("--rounds", type=int, default=0, help="of single texts, all systems in turn; default: none")
     return parser.parse_args()
 
 
@@ -142,6 +147,25 @@ def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path, fi
     return output
 
 
+def in_turn(
+    args: argparse.Namespace, data: elias.Dataset, work: Path, outputs: dict[str, Path], label_texts: bool
+) -> dict[str, dict[str, float]]:
+    """Single texts of every system that has answered, the peers first."""
+    assert data.test is not None
+    commands = {}
+    matrices = shared_data(data, work, label_texts=label_texts, label_ids=args.label_ids)
+    for peer in PEERS.values():
+        if peer.title in outputs:
+            settings = json.dumps({**peer.settings, "threads": args.threads})
+            module = [str(args.environment / "bin" / "python"), "-m", f"peers.{peer.adapter}"]
+            commands[peer.title] = [*module, "ask", str(matrices), str(outputs[peer.title]), settings]
+    for name, folder in args.models:
+        ours = [sys.executable, "-m", "peers.our_model", str(folder), str(args.data), "ask", str(args.threads)]
+        commands[name] = ours
+    print(f"single texts in turn: {', '.join(commands)}", file=sys.stderr, flush=True)
+    return ask_in_turn(commands, len(data.test), args.rounds, folders_of(ROOT))
+
+
 def forget(output: Path, again: str | None) -> None:
     """Remove what is to be done anew, and what a training that was cut has left."""
     cut = (output / "model").exists() and not (output / "train.json").exists()
@@ -153,8 +177,8 @@ def forget(output: Path, again: str | None) -> None:
 
 def run(command: list[str], log: Path) -> str | None:
     """Run a step with its output in a log; the last line of it if it fails."""
-    folders = os.pathsep.join(str(ROOT / name) for name in ("benchmarks", "src"))
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": folders})
+    environment = {**os.environ, "PYTHONPATH": folders_of(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     log.write_text(done.stdout + done.stderr)
     said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     return None if done.returncode == 0 else (said or [f"exit code {done.returncode}"])[-1]
@@ -188,6 +212,13 @@ def show(result: dict[str, Any]) -> None:
         for name, figures in result["figures"].items()
     ]
     report("cost (busy %: cpu_pressure while the times were taken)", costs, as_json=False)
+    if "in_turn" in result:
+        rows = [
+            {"system": name, "p50 ms": found["p50 ms"], "of the first": found["of the first"],
+             "half of the rounds": f"{found['low']:.3f} to {found['high']:.3f}"}
+            for name, found in result["in_turn"].items()
+        ]  # fmt: skip
+        report("single texts in turn", rows, as_json=False)
     for name, reason in result["left_out"].items():
         print(f"left out: {name}: {reason}")
 

@@ -109,6 +109,7 @@ def test_peers_program_measures_models(tiny_dataset: Path, tiny_model_folder: Pa
     command = [
         sys.executable, str(FOLDER / "peers.py"), str(tiny_dataset), "--peers", "--work", str(tmp_path),
         "--models", f"one={tiny_model_folder}", f"two={tiny_model_folder}", "--json", str(tmp_path / "result.json"),
+        "--rounds", "3",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=180)
     assert done.returncode == 0, done.stderr
@@ -121,6 +122,11 @@ def test_peers_program_measures_models(tiny_dataset: Path, tiny_model_folder: Pa
     assert result["metrics"]["one"] == result["metrics"]["two"]
     assert result["figures"]["one"]["single_p50_ms"] > 0
     assert result["figures"]["one"]["train_seconds"] > 0
+    assert result["in_turn"]["one"]["of the first"] == 1.0
+    assert (
+        result["in_turn"]["two"]["low"] <= result["in_turn"]["two"]["of the first"] <= result["in_turn"]["two"]["high"]
+    )
+    assert "single texts in turn" in done.stdout
 
 
 def test_peers_program_says_what_is_missing(tiny_dataset: Path, tmp_path: Path) -> None:
@@ -135,6 +141,7 @@ def test_all_peers_on_the_small_dataset(tiny_dataset: Path, tiny_model_folder: P
     """Real peers; the first run makes .venv-peers. A second one takes everything from the first."""
     program = [sys.executable, str(FOLDER / "peers.py"), str(tiny_dataset), "--work", str(tmp_path)]
     command = [*program, "--models", f"ours={tiny_model_folder}", "--json", str(tmp_path / "result.json")]
+    command += ["--rounds", "2"]
     for said in ("omikuji Bonsai-like: train", ""):
         done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=900)
         assert done.returncode == 0, done.stderr
@@ -146,6 +153,7 @@ def test_all_peers_on_the_small_dataset(tiny_dataset: Path, tiny_model_folder: P
     for name, metrics in result["metrics"].items():
         assert metrics["P@1"]["value"] > 30, name
         assert all(result["figures"][name][key] > 0 for key in ("batch_ms", "single_p50_ms", "model_bytes")), name
+        assert result["in_turn"][name]["p50 ms"] > 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A trained model of ours, in a process of its own as the peers are.
 
     python -m peers.our_model MODEL DATASET OUTPUT THREADS      OUTPUT/predictions.npz, OUTPUT/predict.json
+    python -m peers.our_model MODEL DATASET ask THREADS         answers questions of in_turn.py
 
 Training seconds are those of the steps in MODEL.run, if it is still there.
 """
@@ -19,6 +20,7 @@ from timing import peak_bytes
 import elias
 from elias.errors import InputError
 from elias.evaluation import evaluate_model
+from peers.in_turn import answer_questions
 from peers.runner import K, timed, write, write_predictions
 
 
@@ -29,15 +31,18 @@ def main() -> None:
     started = time.perf_counter()
     model = elias.load(folder, threads=threads)
     load_seconds = time.perf_counter() - started
-    found = evaluate_model(model, data)
-    labels = in_numbers_of(data, list(model.labels.ids), found.predictions.labels)
-    write_predictions(output / "predictions.npz", labels, found.predictions.scores)
-    inputs = data.test.texts if data.test.texts is not None else data.test.vectors
+    texts, inputs = data.test.texts, data.test.texts if data.test.texts is not None else data.test.vectors
     assert inputs is not None
 
     def answer(rows: Sequence[int]) -> None:
-        model.predict([inputs[row] for row in rows] if data.test.texts is not None else inputs[rows], K)
+        model.predict([inputs[row] for row in rows] if texts is not None else inputs[rows], K)
 
+    if sys.argv[3] == "ask":
+        answer_questions(answer)
+        return
+    found = evaluate_model(model, data)
+    labels = in_numbers_of(data, list(model.labels.ids), found.predictions.labels)
+    write_predictions(output / "predictions.npz", labels, found.predictions.scores)
     speed = timed(answer, len(data.test))
     peak = {"load_seconds": load_seconds, "predict_peak_bytes": peak_bytes()}
     write(output / "predict.json", {**peak, **speed, **trained(folder)})

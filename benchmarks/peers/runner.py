@@ -2,6 +2,7 @@
 
     python -m peers.ADAPTER train DATA OUTPUT SETTINGS      OUTPUT/model, OUTPUT/train.json
     python -m peers.ADAPTER predict DATA OUTPUT SETTINGS    OUTPUT/predictions.npz, OUTPUT/predict.json
+    python -m peers.ADAPTER ask DATA OUTPUT SETTINGS        answers questions of in_turn.py
 
 DATA is what shared_data.py wrote, SETTINGS is JSON. Runs in the peers' environment: nothing here imports more than
 numpy, scipy and elias.features. Times are from raw text to the 5 best labels, tf-idf included.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ import scipy.sparse as sp
 from timing import batch_ms, machine, peak_bytes, single_ms
 
 from elias.features import TfIdf
+from peers.in_turn import answer_questions
 
 K, BATCH, BATCHES, SINGLES = 5, 256, 8, 300
 
@@ -50,6 +52,9 @@ def main(adapter: type[Adapter]) -> None:
         found = _train(peer, data)
         size = sum(path.stat().st_size for path in (output / "model").rglob("*") if path.is_file())
         write(output / "train.json", {**found, "model_bytes": size})
+    elif step == "ask":
+        peer.load()
+        answer_questions(answerer(peer, data, sp.load_npz(data / "test.npz")))
     else:
         write(output / "predict.json", _predict(peer, data, output))
 
@@ -70,6 +75,12 @@ def _predict(peer: Adapter, data: Path, output: Path) -> dict[str, Any]:
     test = sp.load_npz(data / "test.npz")
     labels, scores = peer.predict(test, about["ask"])
     write_predictions(output / "predictions.npz", labels, scores)
+    speed = timed(answerer(peer, data, test), test.shape[0])
+    return {"load_seconds": load_seconds, **speed, "predict_peak_bytes": peak_bytes()}
+
+
+def answerer(peer: Adapter, data: Path, test: sp.csr_matrix) -> Callable[[Sequence[int]], None]:
+    """A function that answers rows of the test texts, from raw text to the K best labels."""
     texts, vectorizer = raw_texts(data), TfIdf.load(data) if (data / "vectorizer.json").exists() else None
 
     def answer(rows: Sequence[int]) -> None:
@@ -82,7 +93,7 @@ def _predict(peer: Adapter, data: Path, output: Path) -> dict[str, Any]:
         else:
             peer.predict(vectorizer.transform([texts[row] for row in rows]), K)
 
-    return {"load_seconds": load_seconds, **timed(answer, test.shape[0]), "predict_peak_bytes": peak_bytes()}
+    return answer
 
 
 def raw_texts(data: Path) -> list[str] | None:
