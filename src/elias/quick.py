@@ -24,8 +24,8 @@ from .gathering import Sizes, search_arguments, to_be_found
 from .kernels.embed import Embedding, embed_rows
 from .kernels.fuse import learned_scores, rank_rows
 from .kernels.gather import gather_rows
-from .kernels.gather_one import Room, Tables, lead, lend_a_hand
-from .kernels.helper import Divided
+from .kernels.gather_one import Room, Tables, lead, lend_a_hand, stay
+from .kernels.helper import Divided, Place
 from .kernels.pack import Pack, packed
 from .kernels.weigh import Scale
 from .model import Network
@@ -36,6 +36,7 @@ from .sparse_rows import csr_arrays
 
 FEW = 4  # texts; the words of more are counted together
 WORDS = 1024  # of a text that there is room for at once
+NOBODY = Ragged.empty(1)  # is left out
 ALONE = 32  # texts that one thread answers: for fewer, waking another costs more than it gives
 
 
@@ -45,6 +46,7 @@ class Held(NamedTuple):
     sizes: Sizes
     room: Room
     pack: Pack
+    place: Place
 
     def has_room(self, searched: int, n_words: int) -> bool:
         return len(self.room.search.keys) >= searched and len(self.room.words) >= n_words
@@ -64,7 +66,7 @@ class Quick:
         self._words = plus.tables.table
         self._weights, self._log_counts = learned.weights, np.log1p(plus.counts).astype(np.float32)
         self._free: deque[Held] = deque()  # of queries that have ended
-        self._divided = Divided(lead, lend_a_hand)
+        self._divided, self._lingering = Divided(lead, lend_a_hand), Divided(lead, stay)
         self._shape = network.encoder.dim, network.index.n_clusters
 
     @classmethod
@@ -80,7 +82,7 @@ class Quick:
     def find(self, texts: Sequence[str], k: int, excluded: Ragged | None = None) -> Predictions:
         """The k best labels of each text."""
         if len(texts) == 1 and self.plus.threads > 1:
-            return self._find_one(texts[0], k, excluded or Ragged.empty(1))
+            return self._find_one(texts[0], k, excluded)
         n, x = len(texts), self._features(texts)
         excluded, search = excluded or Ragged.empty(n), self.finder.cpu_search
         sizes = self.plus.sizes(k)
@@ -107,16 +109,20 @@ class Quick:
         kernels.run(rows, n, self._threads(n))
         return shown(self.plus.fusion, out.labels, scores, places)
 
-    def _find_one(self, text: str, k: int, excluded: Ragged) -> Predictions:
+    def _find_one(self, text: str, k: int, excluded: Ragged | None) -> Predictions:
         """One text, whose work two threads share."""
         network, search, sizes = self.finder.network, self.finder.cpu_search, self.plus.sizes(k)
-        words = self.vectorizer.words.numbers_in(text)
-        held = self._room(sizes, search.room_for(excluded, network.settings.beam_size), len(words))
+        words, left_out = self.vectorizer.words.numbers_in(text), excluded or NOBODY
+        held = self._room(sizes, search.room_for(left_out, network.settings.beam_size), len(words))
         best, values = np.empty((1, k), dtype=np.int32), np.empty((1, k), dtype=np.float32)
-        self._divided(
+        arguments = (
             words, self._tables, held.pack, float(network.settings.alpha),
-            network.settings.beam_size, sizes.shortlist(self.finder), excluded.indptr, excluded.labels, best, values,
+            network.settings.beam_size, sizes.shortlist(self.finder), left_out.indptr, left_out.labels, best, values,
         )  # fmt: skip
+        if excluded is None:
+            self._lingering.in_place(held.place, *arguments)
+        else:
+            self._divided(*arguments)
         self._free.append(held)
         return Predictions(labels=best, scores=values)
 
@@ -140,15 +146,16 @@ class Quick:
                 return held
         except IndexError:
             pass
-        own, (found, nearest, out) = self.plus.tables.take(), to_be_found(1, sizes)
+        own, (found, nearest, out), place = self.plus.tables.take(), to_be_found(1, sizes), Place()
         like, most, n_words = out.labels.shape, self.plus.neighbours.most, max(WORDS, 2 * n_words)
         room = Room(
             np.empty(2, np.int64), np.empty(n_words, np.int32), np.empty(n_words, np.float32),
             self.finder.cpu_search.take_scratch(searched), *own[1:], *self._to_be_embedded(1), found, nearest,
             np.empty(most, np.int32), np.empty(most, np.float32), np.empty(2, np.int64), out,
             np.empty(like, np.float32), np.zeros((N_COLUMNS, like[1]), np.float32), np.empty(like, np.float32),
+            place.post,
         )  # fmt: skip
-        return Held(sizes, room, packed(room))
+        return Held(sizes, room, packed(room), place)
 
     def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
         """phi and W_C phi of some rows of tf-idf."""

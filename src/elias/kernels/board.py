@@ -73,6 +73,17 @@ def _atomic_store(typing_context: Any, array: Any, place: Any, value: Any) -> An
     return types.void(array, types.intp, types.int64), generate
 
 
+def _atomic_exchange(typing_context: Any, array: Any, place: Any, old: Any, new: Any) -> Any:
+    """array[place] = new if it is `old`; returns whether it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _place(context, builder, signature, arguments)
+        found = builder.cmpxchg(place, arguments[2], arguments[3], "seq_cst", "seq_cst")
+        return builder.extract_value(found, 1)
+
+    return types.boolean(array, types.intp, types.int64, types.int64), generate
+
+
 def _give_way(typing_context: Any) -> Any:
     """Let another thread have the processor, where the system can be told so."""
 
@@ -88,6 +99,7 @@ def _give_way(typing_context: Any) -> Any:
 atomic_add: Any = intrinsic(_atomic_add)
 atomic_load: Any = intrinsic(_atomic_load)
 atomic_store: Any = intrinsic(_atomic_store)
+atomic_exchange: Any = intrinsic(_atomic_exchange)
 give_way: Any = intrinsic(_give_way)
 
 

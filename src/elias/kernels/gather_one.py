@@ -26,6 +26,7 @@ from .embed import embed_rows
 from .find import find_rows
 from .fuse import RANKS, own_log_ranks, rank_rows, scores_of_row, show_rows
 from .gather import cluster_scores, how_many, network_parts, nothing, text_parts, unite
+from .linger import wait_at
 from .neighbours import neighbours_of, votes_of
 from .postings import add_up, best_labels, clear
 from .weigh import weigh
@@ -73,6 +74,7 @@ class Room(NamedTuple):
     log_counts: np.ndarray  # float32 [1, m]
     columns: np.ndarray  # float32 [N_COLUMNS, m], of the final score
     scores: np.ndarray  # float32 [1, m]: the final ones
+    post: np.ndarray  # where a helper lingers
 
 
 @njit(cache=True, nogil=True)
@@ -112,6 +114,16 @@ def lend_a_hand(  # type: ignore[no-untyped-def]
     table, own = tables.inside, room.inside
     if do_finding(board, table, own, alpha, beam_size, size, out_of, left_out):
         do_looking(board, table, own, alpha)
+
+
+@njit(cache=True, nogil=True)
+def stay(  # type: ignore[no-untyped-def]
+    board, numbers, tables, room, alpha, beam_size, size, out_of, left_out, best, values
+):
+    """`lend_a_hand`, and again for each query that is posted to the room; none of them may leave out labels."""
+    lend_a_hand(board, numbers, tables, room, alpha, beam_size, size, out_of, left_out, best, values)
+    while wait_at(room.inside.post):
+        lend_a_hand(board, numbers, tables, room, alpha, beam_size, size, out_of, left_out, best, values)
 
 
 @njit(cache=True, nogil=True)

@@ -1,7 +1,8 @@
 """A second thread for single queries: it waits to be asked, and helps through a board (`board.py`).
 
 A pool's queue takes 70 to 130 microseconds, a good part of a query; one job handed over through a lock takes 20 to 60.
-The helper is asked by one query at a time: where several come at once, each keeps a processor busy by itself.
+The helper is asked by one query at a time: where several come at once, each keeps a processor busy by itself. A helper
+that has just helped may linger for the next query (`linger.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .board import close, new_board
+from .linger import new_post, post_to
 
 
 class Helper:
@@ -25,12 +27,13 @@ class Helper:
         self.owner = os.getpid()
         Thread(target=self._work, name="elias-helper", daemon=True).start()
 
-    def ask(self, call: Callable[..., Any], board: np.ndarray, *arguments: Any) -> list[BaseException]:
-        """Have `call(board, ...)` called soon, if nobody else is being helped. Its failure comes into the answer."""
+    def ask(self, call: Callable[..., Any], board: np.ndarray, *arguments: Any) -> list[BaseException] | None:
+        """Have `call(board, ...)` called soon; its failure comes into the answer. None: another one is being helped."""
+        if not self._free.acquire(blocking=False):
+            return None
         failed: list[BaseException] = []
-        if self._free.acquire(blocking=False):
-            self._job = call, board, arguments, failed
-            self._asked.release()
+        self._job = call, board, arguments, failed
+        self._asked.release()
         return failed
 
     def _work(self) -> None:
@@ -50,18 +53,29 @@ class Helper:
 _helper: Helper | None = None
 
 
+def the_helper() -> Helper | None:
+    """The one of this process; None where no more threads are to be had."""
+    global _helper
+    if _helper is None or _helper.owner != os.getpid():  # threads do not survive a fork
+        with suppress(RuntimeError):
+            _helper = Helper()
+    return _helper
+
+
 def run_divided(lead: Callable[..., Any], lend_a_hand: Callable[..., Any], *arguments: Any) -> None:
     """Call `lead(board, *arguments)` here, and `lend_a_hand` with the same in the helper's thread if it is free.
 
     They share the work through the board; who does what changes no result. What fails in either is raised here, and
     then nothing that they wrote may be used again.
     """
-    global _helper
-    if _helper is None or _helper.owner != os.getpid():  # threads do not survive a fork
-        with suppress(RuntimeError):  # no more threads to be had: the leader does all of it
-            _helper = Helper()
-    board = new_board()
-    failed = _helper.ask(lend_a_hand, board, *arguments) if _helper is not None else []
+    board, helper = new_board(), the_helper()
+    failed = helper.ask(lend_a_hand, board, *arguments) if helper is not None else None
+    _lead(lead, board, failed, arguments)
+
+
+def _lead(
+    lead: Callable[..., Any], board: np.ndarray, failed: list[BaseException] | None, arguments: tuple[Any, ...]
+) -> None:
     try:
         lead(board, *arguments)
     except BaseException:
@@ -83,11 +97,37 @@ class Divided:
         self._lead, self._lend_a_hand, self._compiled = lead, lend_a_hand, False
 
     def __call__(self, *arguments: Any) -> None:
-        if not self._compiled:
-            board = new_board()
-            close(board)  # nothing to be done, nobody to be waited for
-            self._lend_a_hand(board, *arguments)
-            self._lead(new_board(), *arguments)  # alone: while it is compiled, a helper would wait for it at full speed
-            self._compiled = True
+        if self.is_compiled(*arguments):
+            run_divided(self._lead, self._lend_a_hand, *arguments)
+
+    def is_compiled(self, *arguments: Any) -> bool:
+        """False the first time: then the query has been answered meanwhile."""
+        if self._compiled:
+            return True
+        board = new_board()
+        close(board)  # nothing to be done, nobody to be waited for
+        self._lend_a_hand(board, *arguments)
+        self._lead(new_board(), *arguments)  # alone: while it is compiled, a helper would wait for it at full speed
+        self._compiled = True
+        return False
+
+    def in_place(self, place: Place, *arguments: Any) -> None:
+        """The same for a helper that lingers at a place: `lend_a_hand` waits at the post for the next query."""
+        if not self.is_compiled(*arguments):
             return
-        run_divided(self._lead, self._lend_a_hand, *arguments)
+        if post_to(place.post, place.board):
+            _lead(self._lead, place.board, place.failed, arguments)
+            return
+        board, helper = new_board(), the_helper()
+        failed = helper.ask(self._lend_a_hand, board, *arguments) if helper is not None else None
+        if failed is not None:
+            place.board, place.failed = board, failed
+        _lead(self._lead, board, failed, arguments)
+
+
+class Place:
+    """Where queries that write to the same memory, one after the other, meet a helper that lingers."""
+
+    def __init__(self) -> None:
+        self.post, self.board = new_post(), new_board()  # the board that the helper was last asked with
+        self.failed: list[BaseException] | None = None
