@@ -1,8 +1,8 @@
 """A helper that stays for the next query of the same kind, for a fraction of a millisecond.
 
-Waking a thread takes the one that asks some 20 microseconds, and the thread itself as long. Queries often come one after
-the other, so a helper that is done waits beside a post for a while, giving way to any other thread. Who asks next posts
-the query if the helper waits there, and else wakes it.
+Waking a thread takes the one that asks some 20 microseconds, and the thread itself as long. Queries often come one
+after the other, so a helper that is done waits beside a post for a while, giving way to any other thread. Who asks next
+posts the query if the helper waits there, and else wakes it.
 
     NOBODY    the helper is at work, or gone
     WAITING   it waits for a query

@@ -23,7 +23,7 @@ from numba import njit
 from .paths import LOW32, key_of, select_largest
 from .steps import FAST
 
-BLOCK = 2048  # labels whose sums stay in the nearest cache while the columns are added
+BLOCK = 4096  # labels whose sums stay in the nearest cache while the columns are added
 ALL = -1  # every label may have a sum
 GLANCE = 64  # labels that are passed over together where none is good enough
 SAMPLE, MORE = 32, 8  # one sum of so many is looked at to guess a bar, which so many more of them must be above
@@ -101,7 +101,8 @@ def add_up(words, values, postings, scratch):  # type: ignore[no-untyped-def]
             length += postings.indptr[word + 1] - postings.indptr[word]
     if n_columns == 0 and length < len(scratch.sums) // 4:
         return _add_and_note(words, values, postings, scratch)
-    columns, factors = np.empty(n_columns, dtype=np.int64), np.empty(n_columns, dtype=np.float32)
+    room = (n_columns + 7) // 8 * 8  # filled up with the last one, counted for nothing
+    columns, factors = np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.float32)
     at = 0
     for j in range(len(words)):
         column = postings.column_of[words[j]]
@@ -111,6 +112,7 @@ def add_up(words, values, postings, scratch):  # type: ignore[no-untyped-def]
         else:
             for place in range(postings.indptr[words[j]], postings.indptr[words[j] + 1]):
                 scratch.sums[postings.labels[place]] += values[j] * postings.weights[place]
+    columns[at:] = columns[max(0, at - 1)]
     _add_columns(columns, factors, postings.codes, scratch.sums)
     return ALL
 
@@ -133,26 +135,25 @@ def _add_and_note(words, values, postings, scratch):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True)
 def _add_columns(columns, factors, codes, sums):  # type: ignore[no-untyped-def]
+    """Sums of some columns, a multiple of eight."""
     for start in range(0, len(sums), BLOCK):
-        stop = min(start + BLOCK, len(sums))
-        block, j = sums[start:stop], 0
-        while j + 4 <= len(columns):
-            a, b, c, d = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
-            _add_four(
-                block, codes[a, start:stop], codes[b, start:stop], codes[c, start:stop], codes[d, start:stop],
-                factors[j], factors[j + 1], factors[j + 2], factors[j + 3],
-            )  # fmt: skip
-            j += 4
+        block, j = sums[start : start + BLOCK], 0
+        part = codes[:, start : start + BLOCK]
         while j < len(columns):
-            add_one(block, codes[columns[j], start:stop], factors[j])
-            j += 1
+            _add_eight(block, part, columns[j : j + 8], factors[j : j + 8])
+            j += 8
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _add_four(sums, a, b, c, d, by_a, by_b, by_c, by_d):  # type: ignore[no-untyped-def]
-    """Four at a time, so that sums are read and written once for all of them."""
+def _add_eight(sums, codes, columns, factors):  # type: ignore[no-untyped-def]
+    """Eight columns at a time, so that sums are read and written once for all of them."""
+    a, b, c, d = codes[columns[0]], codes[columns[1]], codes[columns[2]], codes[columns[3]]
+    e, f, g, h = codes[columns[4]], codes[columns[5]], codes[columns[6]], codes[columns[7]]
+    by_a, by_b, by_c, by_d = factors[0], factors[1], factors[2], factors[3]
+    by_e, by_f, by_g, by_h = factors[4], factors[5], factors[6], factors[7]
     for i in range(len(sums)):
         more = by_a * np.float32(a[i]) + by_b * np.float32(b[i]) + by_c * np.float32(c[i]) + by_d * np.float32(d[i])
+        more += by_e * np.float32(e[i]) + by_f * np.float32(f[i]) + by_g * np.float32(g[i]) + by_h * np.float32(h[i])
         sums[i] += more
 
 
