@@ -5,10 +5,10 @@
                                                   60-ranker, 62-ranker: the ranker of this member, after its network
 
 12 and 60 are of the training rows, and what the final score (70-fusion) is learned with, or in a draw its part of the
-sample (65-sample). 14 and 62 are once more of all
-rows, for the model, where rows were held out. With out-of-fold negatives the network is trained once more for each fold
-of the training rows, without that fold, and finds the labels of its rows. What networks find comes on top of what words
-find, because both find when a text is new.
+sample (65-sample). 14 and 62 are of all rows, for the model, where rows were held out; where none of them are
+calibration rows, nothing is learned with 12 and 60, and they are left out. With out-of-fold negatives the network is
+trained once more for each fold of the training rows, without that fold, and finds the labels of its rows. What networks
+find comes on top of what words find, because both find when a text is new.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from .sparse_side import (
     write_tree,
 )
 
+TRAINING, EVERY = 0, 1  # rows that words and ranker are made of
 NOBODY = -1  # of a row that no network is asked about
 SCRATCH = "prepared"
 
@@ -67,8 +68,9 @@ class SparseSteps:
         self.prepared, self.open_network = prepared, open_network
         self.is_on = settings.ranker.enabled and sp.issparse(prepared.bow)
         refits = settings.ranker.refit and holds_out_training_rows(data, prepared)
-        self.sources = [self._training_rows, self._every_row] if refits else [self._training_rows]
-        self._words: list[Path] = []
+        learns = prepared.calibration.labels.nnz > 0
+        self.numbers = [TRAINING, EVERY] if refits and learns else [EVERY] if refits else [TRAINING]
+        self._words: dict[int, Path] = {}
 
     def words(self) -> None:
         """The steps that need no network: of the training rows, and of all rows."""
@@ -76,18 +78,18 @@ class SparseSteps:
         depends: dict[str, Any] = {"lexical": vars(s.lexical), "tree": what_a_tree_depends_on(s)}
         if not s.ranker.needs_network:
             depends["ranker"] = vars(s.ranker)
-        for name, source in zip(("12", "14"), self.sources if self.is_on else [], strict=False):
+        for number in self.numbers if self.is_on else []:
 
-            def build(folder: Path, source: Callable[[], WordRows] = source) -> None:
-                rows = source()
+            def build(folder: Path, number: int = number) -> None:
+                rows = self._rows(number)
                 write_tree(folder, rows, s)
                 lexical = write_lexical(folder, self._with_unseen(rows), s)
                 write_neighbours(folder, rows, s)
                 if not s.ranker.needs_network:
                     write_ranker(folder, rows, rows.bow, found_by_words(lexical, rows, s), s)
 
-            name += "-words" if s.ranker.needs_network else "-ranker"
-            self._words.append(self.run.step(name, depends, build, after=[self.prepared.folder]))
+            name = f"{12 + 2 * number}-{'words' if s.ranker.needs_network else 'ranker'}"
+            self._words[number] = self.run.step(name, depends, build, after=[self.prepared.folder])
 
     def folds(self) -> Iterator[Prepared]:
         """The training rows without each fold; nothing unless negatives are found out of fold."""
@@ -120,19 +122,19 @@ class SparseSteps:
         return self.run.step("65-sample", {"fusion": vars(self.settings.fusion)}, build, after=[network, *made])
 
     def _made(self, network: Path, folds: list[Path]) -> list[list[Path]]:
-        """The folders of words and ranker, of the training rows and of all rows."""
-        made = [[words] for words in self._words]
+        """The folders of words and ranker, of the training rows and of all rows, or of one of them."""
+        made = {number: [words] for number, words in self._words.items()}
         if self.settings.ranker.needs_network:
-            for number, folders in enumerate(made):
+            for number, folders in made.items():
                 folders.append(self._ranker(f"{60 + 2 * number}-ranker", number, network, folds))
-        return made
+        return list(made.values())
 
     def _ranker(self, name: str, number: int, network: Path, folds: list[Path]) -> Path:
         """A ranker that learns from what networks find, or sees phi."""
         s, words = self.settings, self._words[number]
 
         def build(folder: Path) -> None:
-            rows = self.sources[number]()
+            rows = self._rows(number)
             finder = Finder(self.open_network(network))
             prepared = self._prepared_rows(number, rows, finder, folder)
             found = found_by_words(self._lexical(words, rows), rows, s)
@@ -186,6 +188,9 @@ class SparseSteps:
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
+    def _rows(self, number: int) -> WordRows:
+        return self._training_rows() if number == TRAINING else self._every_row()
+
     def _training_rows(self) -> WordRows:
         train = self.prepared.train
         kinds = np.full(len(train), KIND_TEXT, dtype=np.uint8) if train.kinds is None else train.kinds
@@ -212,7 +217,7 @@ class SparseSteps:
 
     def _prepared_rows(self, number: int, rows: WordRows, finder: Finder, folder: Path) -> Any:
         """The rows as the encoder takes them. A transformer encodes all rows once more for the second ranker."""
-        if number == 0:
+        if number == TRAINING:
             return self.prepared.train.prepared
         with torch_threads(known(self.settings.run.threads)):
             return finder.network.encoder.prepare(Inputs(texts=rows.texts, bow=rows.bow), folder / SCRATCH)
@@ -230,7 +235,7 @@ class SparseSteps:
         which = np.where(rows.kinds == KIND_TEXT, n_folds, NOBODY)
         if n_folds:
             fold_of, places = self._fold_of(), np.arange(len(which))
-            if number > 0:
+            if number == EVERY:
                 places = read_tensors(self.prepared.folder / "split.safetensors")[0]["train"]
                 fold_of = fold_of[: len(places)]  # label texts come last
             which[places] = fold_of
