@@ -22,9 +22,10 @@ BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.
 SAMPLE = 5_000  # texts
 HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
 # Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
-PER_EDGE, PER_PRODUCT, PER_UPDATE = 3e-9, 1.8e-10, 1e-9
-PER_SEARCH, PER_PAIR_WORD = 6e-4, 2e-7  # by words for a row; one word of one pair of the ranker, all passes
-PER_SIBLING_WORD = 6e-8  # the same of the label tree
+PER_EDGE, PER_PRODUCT, PER_UPDATE = 2e-9, 1.2e-10, 6.5e-10
+PER_SEARCH, PER_PAIR_WORD = 2e-4, 7e-8  # by words for a row; one word of one pair of the ranker, all passes
+PER_SIBLING_WORD = 2e-8  # the same of the label tree
+FINAL_SCORE = 45  # to learn it
 SIBLINGS_AT_A_TIME = 1 << 24  # its pairs in memory, as in `label_tree.py`
 PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53,023, d = 512, batch 256 took 0.65 s
 
@@ -81,7 +82,8 @@ def estimate(
     if settings.ranker.enabled and n_words:
         vectors = min(n_labels * settings.lexical.words_per_label, (size.pairs + label_texts) * words_per_text)
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
-        passes, columns = (2 if settings.ranker.refit else 1) + (settings.fusion.draws or 0), words_per_text
+        draws = settings.fusion.draws or 0
+        passes, columns = 1 + (draws or int(settings.ranker.refit)), words_per_text
         if settings.ranker.embedding:
             seen = settings.model.label_dim or dim
             memory["phi in the ranker"] = 8 * seen * (2 * n_labels + size.rows + label_texts)
@@ -94,7 +96,7 @@ def estimate(
             seconds += passes * PER_SIBLING_WORD * siblings * words_per_text
         if settings.lexical.neighbours:
             memory["neighbours"] = int(2 * 8 * size.rows * min(words_per_text, settings.lexical.words_per_text))
-        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
+        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns) + FINAL_SCORE
     out_of_fold = settings.ranker.enabled and settings.ranker.negatives_from == OUT_OF_FOLD
     networks = 1 + (settings.ranker.folds if out_of_fold else 0)
     networks *= 1 + (settings.fusion.draws or 0)
