@@ -66,7 +66,7 @@ def main() -> None:
     scored = {name: score_rows(np.load(folder / "predictions.npz")["labels"], data) for name, folder in outputs.items()}
     result |= compare(scored, ours=[name for name, _ in args.models])
     result["figures"] = {name: figures_of(folder) for name, folder in outputs.items()}
-    if args.rounds:
+    if args.rounds > 0:
         result["in_turn"] = in_turn(args, data, work, outputs, label_texts)
     write_json(args.json or work / "comparison.json", result)
     show(result)

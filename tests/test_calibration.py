@@ -100,11 +100,14 @@ def test_few_rows_are_held_out_of_other_networks_than_the_model(drawn: Path, dat
     parts = read_tensors(run / "10-features" / "split.safetensors")[0]
     assert len(parts["calibration"]) == 0
     assert len(parts["train"]) + len(parts["validation"]) == len(data.train)
+    assert not (run / "12-ranker").exists()  # nothing would be learned with it
+    assert (run / "14-ranker").exists()
     held_out = []
     for number in range(2):
         folder = run / f"draw-{number}"
         own = read_tensors(folder / "10-features" / "split.safetensors")[0]
         sample = Sample.load(folder / "65-sample")
+        assert (folder / "12-ranker").exists()
         np.testing.assert_array_equal(sample.rows, own["calibration"])
         assert not np.isin(own["calibration"], own["train"]).any()
         assert len(own["calibration"]) == pytest.approx(100, abs=10)

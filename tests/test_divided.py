@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 import dense_equations as dense
-from elias import lexical, load, load_dataset
+from elias import closer, lexical, load, load_dataset
 from elias.cpu_search import _scratch, room_for_answers
 from elias.finder import Finder
 from elias.kernels.board import CLOSED, cross_off, length_of, new_board, open_phase, so_far, take, wait_for
@@ -279,12 +279,15 @@ def test_the_same_bits_with_columns_of_eight(
     plus_model: Model, tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lexical, "NARROW_FROM", 1)
+    monkeypatch.setattr(closer, "NARROW_FROM", 1)
     plus_model.save(tmp_path / "model")
     model, texts = load(tmp_path / "model", threads=2), texts_of(tiny_dataset)[:40]
     assert isinstance(model, Model)
     assert model.plus is not None
     assert model.plus.lexical.table.codes.dtype == np.int8
     assert len(model.plus.lexical.table.codes)
+    assert model.plus.tables.closer.table.codes.dtype == np.int16
+    assert model.plus.tables.closer.table.codes.size
     together = model.predict(texts, 7)
     usual = plus_model.predict(texts, 7)
     for row, text in enumerate(texts):
@@ -303,5 +306,5 @@ def test_a_process_that_asks_once_leaves_compiled_kernels(plus_model: Model, tmp
     cache = tmp_path / "cache"
     done = subprocess.run(command, env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("lead", "lend_a_hand"):
+    for name in ("lead", "stay"):
         assert list(cache.rglob(f"gather_one.{name}-*.nbi")), name

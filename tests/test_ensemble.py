@@ -281,6 +281,7 @@ def test_members_that_share_their_words_read_them_once(ensemble: Ensemble, ensem
     assert second.plus is not None
     assert first.plus.lexical is second.plus.lexical
     assert first.plus.ranker is second.plus.ranker
+    assert first.plus.tables is second.plus.tables
     apart = Ensemble([load_model(ensemble_folder / name, threads=2) for name in ("member-0", "member-1")])
     assert not apart._shares_words
     names = ensemble.labels.ids

@@ -1,7 +1,8 @@
 """Single texts of several systems in turn, so that a machine that is slow for a while is slow for all of them.
 
 Every system is a process of its own that has its model open and waits (`answer_questions`). A round asks one after the
-other for the same TEXTS texts. What is compared is the ratio within a round.
+other for the same TEXTS texts, another one first each time. A text follows the one before it at once: that is how a
+service under load asks, and a helper of ours that lingers is there. What is compared is the ratio within a round.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,12 @@ def ask_in_turn(commands: dict[str, list[str]], n_rows: int, rounds: int, folder
         times: dict[str, list[list[float]]] = {name: [] for name in asked}
         for turn in range(rounds):
             first = turn * TEXTS % max(1, n_rows - TEXTS)
-            for name, process in asked.items():
-                times[name].append(question(name, process, first, min(first + TEXTS, n_rows)))
+            names = list(asked)
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                times[name].append(question(name, asked[name], first, min(first + TEXTS, n_rows)))
     finally:
         for process in asked.values():
-            process.stdin.close()
+            process.kill()
             process.wait()
     medians = {name: np.array([np.median(some) for some in found]) for name, found in times.items()}
     base = next(iter(medians.values()))
@@ -53,8 +56,9 @@ def ask_in_turn(commands: dict[str, list[str]], n_rows: int, rounds: int, folder
 
 def question(name: str, process: Any, first: int, last: int) -> list[float]:
     """Milliseconds of each text first..last."""
-    process.stdin.write(f"{first} {last}\n")
-    process.stdin.flush()
+    with suppress(BrokenPipeError):
+        process.stdin.write(f"{first} {last}\n")
+        process.stdin.flush()
     answer = process.stdout.readline()
     if not answer:
         sys.exit(f"{name}: its process ended; run it alone to see why: {' '.join(map(str, process.args))}")

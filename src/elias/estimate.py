@@ -1,7 +1,7 @@
 """What a fit will need, before it starts: memory by part, and a rough time.
 
-Memory is counted from the shapes. Time comes from constants that fit eurlex57k on 2 cores (an epoch of stage 1 took
-14.5 s); it is a guide, not a promise.
+Memory is counted from the shapes. Time comes from constants that fit debian-related and eurlex57k on 2 cores (12:34 and
+5:41 min beside other jobs, guessed 11:55 and 7:24); it is a guide, not a promise.
 The vocabulary of a large dataset is counted on a sample and extended by Heaps' law.
 """
 
@@ -96,7 +96,8 @@ def estimate(
             seconds += passes * PER_SIBLING_WORD * siblings * words_per_text
         if settings.lexical.neighbours:
             memory["neighbours"] = int(2 * 8 * size.rows * min(words_per_text, settings.lexical.words_per_text))
-        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns) + FINAL_SCORE
+        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
+        seconds += FINAL_SCORE if settings.split.calibration_rows else 0
     out_of_fold = settings.ranker.enabled and settings.ranker.negatives_from == OUT_OF_FOLD
     networks = 1 + (settings.ranker.folds if out_of_fold else 0)
     networks *= 1 + (settings.fusion.draws or 0)

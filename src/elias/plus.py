@@ -9,7 +9,7 @@ In: a `Finder`, rows prepared for the encoder, their tf-idf. Out: `Predictions`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Plus:
     by_words: int
     threads: int = 1
     embedding: float = 0.0  # length of phi beside the ranker's tf-idf; 0: the ranker sees tf-idf alone
+    like: Plus | None = field(default=None, repr=False)  # another one with the same words, whose tables serve here too
 
     def find(
         self, finder: Finder, look: Look, bow: sp.csr_matrix, k: int,
@@ -79,6 +80,8 @@ class Plus:
 
     @cached_property
     def tables(self) -> WordTables:
+        if self.like is not None:
+            return self.like.tables
         n_words = len(self.lexical.postings)
         by_words = SparseRows.nobody(n_words, len(self.counts)) if self.embedding else self.ranker
         return WordTables(self.lexical, by_words, self.tree, self.neighbours, self.counts)
@@ -163,7 +166,7 @@ class Plus:
             tree=like.tree if like else tree_of(folder, bool(sizes.get("label_tree")), n_labels, n_words),
             neighbours=like.neighbours if like else _neighbours(folder, bool(sizes.get("neighbours")), size),
             fusion=Fusion.load(folder), counts=counts, by_network=sizes["by_network"], by_words=sizes["by_words"],
-            threads=threads, embedding=embedding,
+            threads=threads, embedding=embedding, like=like,
         )  # fmt: skip
 
 

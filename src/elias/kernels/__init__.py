@@ -50,10 +50,8 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def are_new() -> bool:
     """Nothing has been compiled here yet, so that the first calls will take a while."""
-    from .find import find_rows
-
-    cache = getattr(find_rows, "_cache", None)  # numba's own; without it we cannot tell
-    return cache is not None and not any(Path(cache.cache_path).glob("find.find_rows-*.nbi"))
+    folder = _compiled_in()  # without it we cannot tell
+    return folder is not None and not any(folder.glob("find.find_rows-*.nbi"))
 
 
 def forget_removed() -> None:
@@ -63,8 +61,17 @@ def forget_removed() -> None:
     them. An upgrade leaves these files where they are.
     """
     modules = {path.stem for path in Path(__file__).parent.glob("*.py")}
-    compiled = list((Path(__file__).parent / "__pycache__").glob("*.nb[ic]"))
+    folder = _compiled_in()
+    compiled = list(folder.glob("*.nb[ic]")) if folder is not None else []
     if any(path.name.partition(".")[0] not in modules for path in compiled):
         for path in compiled:
             with suppress(OSError):  # another process was quicker, or it is not ours
                 path.unlink()
+
+
+def _compiled_in() -> Path | None:
+    """Where numba keeps what it has compiled: beside the source, or where it was told to, or the user's own folder."""
+    from .find import find_rows
+
+    cache = getattr(find_rows, "_cache", None)
+    return None if cache is None else Path(cache.cache_path)

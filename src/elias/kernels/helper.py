@@ -51,14 +51,16 @@ class Helper:
 
 
 _helper: Helper | None = None
+_making = Lock()
 
 
 def the_helper() -> Helper | None:
     """The one of this process; None where no more threads are to be had."""
     global _helper
     if _helper is None or _helper.owner != os.getpid():  # threads do not survive a fork
-        with suppress(RuntimeError):
-            _helper = Helper()
+        with _making, suppress(RuntimeError):
+            if _helper is None or _helper.owner != os.getpid():
+                _helper = Helper()
     return _helper
 
 
@@ -68,18 +70,13 @@ def run_divided(lead: Callable[..., Any], lend_a_hand: Callable[..., Any], *argu
     They share the work through the board; who does what changes no result. What fails in either is raised here, and
     then nothing that they wrote may be used again.
     """
-    board, helper = new_board(), the_helper()
-    failed = helper.ask(lend_a_hand, board, *arguments) if helper is not None else None
-    _lead(lead, board, failed, arguments)
-
-
-def _lead(
-    lead: Callable[..., Any], board: np.ndarray, failed: list[BaseException] | None, arguments: tuple[Any, ...]
-) -> None:
+    board, helper, failed = new_board(), the_helper(), None
     try:
+        if helper is not None:
+            failed = helper.ask(lend_a_hand, board, *arguments)
         lead(board, *arguments)
     except BaseException:
-        close(board)  # or the helper would wait for ever
+        close(board)  # or a helper that was asked would wait for ever
         raise
     if failed:
         raise failed[0]
@@ -115,14 +112,19 @@ class Divided:
         """The same for a helper that lingers at a place: `lend_a_hand` waits at the post for the next query."""
         if not self.is_compiled(*arguments):
             return
-        if post_to(place.post, place.board):
-            _lead(self._lead, place.board, place.failed, arguments)
-            return
-        board, helper = new_board(), the_helper()
-        failed = helper.ask(self._lend_a_hand, board, *arguments) if helper is not None else None
-        if failed is not None:
-            place.board, place.failed = board, failed
-        _lead(self._lead, board, failed, arguments)
+        board, failed = place.board, place.failed
+        try:
+            if not post_to(place.post, board):
+                board, helper = new_board(), the_helper()
+                failed = None if helper is None else helper.ask(self._lend_a_hand, board, *arguments)
+                if failed is not None:
+                    place.board, place.failed = board, failed
+            self._lead(board, *arguments)
+        except BaseException:
+            close(board)
+            raise
+        if failed:
+            raise failed[0]
 
 
 class Place:

@@ -112,8 +112,9 @@ def add_up(words, values, postings, scratch):  # type: ignore[no-untyped-def]
         else:
             for place in range(postings.indptr[words[j]], postings.indptr[words[j] + 1]):
                 scratch.sums[postings.labels[place]] += values[j] * postings.weights[place]
-    columns[at:] = columns[max(0, at - 1)]
-    _add_columns(columns, factors, postings.codes, scratch.sums)
+    if at:
+        columns[at:] = columns[at - 1]
+        _add_columns(columns, factors, postings.codes, scratch.sums)
     return ALL
 
 

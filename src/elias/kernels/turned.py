@@ -82,11 +82,11 @@ def _turn_label(  # type: ignore[no-untyped-def]
         if last[word] != label:
             last[word], labels[starts[word]] = label, label
             starts[word] += 1
-        pairs[starts[word] - 1, which] = weights[place]
+        pairs[starts[word] - 1, which] += weights[place]
 
 
 def put(codes: Any, label: Any, place: Any, value: Any) -> Any:
-    """codes[label, place] = value, a whole number where codes are. Compiled code only."""
+    """codes[label, place] += value, a whole number where codes are. Compiled code only."""
     raise NotImplementedError
 
 
@@ -95,11 +95,11 @@ def _put(codes, label, place, value):  # type: ignore[no-untyped-def]
     if isinstance(codes.dtype, types.Integer):
 
         def whole(codes, label, place, value):  # type: ignore[no-untyped-def]
-            codes[label, place] = np.rint(value)
+            codes[label, place] += np.int16(np.rint(value))
 
         return whole
 
     def plain(codes, label, place, value):  # type: ignore[no-untyped-def]
-        codes[label, place] = value
+        codes[label, place] += value
 
     return plain
