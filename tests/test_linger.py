@@ -15,7 +15,7 @@ from numba import njit
 
 from elias.kernels.board import cross_off, new_board, open_phase, take, wait_for
 from elias.kernels.helper import Divided, Helper, Place, run_divided
-from elias.kernels.linger import NOBODY, new_post, post_to, wait_at
+from elias.kernels.linger import NOBODY, SOON, new_post, post_to, wait_at
 from elias.predictor import Model
 from test_divided import do, eventually, make_and_do, texts_of
 
@@ -34,6 +34,8 @@ def stay(board, things, done, post):  # type: ignore[no-untyped-def]
 
 def test_a_post_is_taken_or_the_helper_goes() -> None:
     post, board, came = new_post(), new_board(), []
+    assert not wait_at(post)  # nobody is likely to ask
+    post[SOON] = 1
     assert not wait_at(post)  # nobody asks
     assert not post_to(post, board)  # nobody waits
     for _ in range(1000):  # until one happens to be posted to while it waits

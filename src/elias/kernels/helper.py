@@ -11,12 +11,15 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, Thread
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from .board import close, new_board
-from .linger import new_post, post_to
+from .linger import SOON, new_post, post_to
+
+SOON_IS = 0.00025  # seconds between two queries that a helper stays for
 
 
 class Helper:
@@ -113,6 +116,7 @@ class Divided:
         if not self.is_compiled(*arguments):
             return
         board, failed = place.board, place.failed
+        place.post[SOON] = perf_counter() - place.ended < SOON_IS
         try:
             if not post_to(place.post, board):
                 board, helper = new_board(), the_helper()
@@ -123,6 +127,7 @@ class Divided:
         except BaseException:
             close(board)
             raise
+        place.ended = perf_counter()
         if failed:
             raise failed[0]
 
@@ -133,3 +138,4 @@ class Place:
     def __init__(self) -> None:
         self.post, self.board = new_post(), new_board()  # the board that the helper was last asked with
         self.failed: list[BaseException] | None = None
+        self.ended = 0.0  # when the last query was done
