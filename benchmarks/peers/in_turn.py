@@ -66,8 +66,11 @@ def question(name: str, process: Any, first: int, last: int) -> list[float]:
     return found
 
 
-def answer_questions(answer: Callable[[list[int]], Any]) -> None:
-    """The other side: `answer` takes row numbers."""
+def answer_questions(opened: Callable[[], Callable[[list[int]], Any]]) -> None:
+    """The other side: `opened` opens a model and gives a function of row numbers. What they print goes elsewhere."""
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    answer = opened()
     for line in sys.stdin:
         first, last = map(int, line.split())
         answer([first])  # its memory has been away
@@ -76,7 +79,7 @@ def answer_questions(answer: Callable[[list[int]], Any]) -> None:
             started = time.perf_counter()
             answer([row])
             taken.append(1000 * (time.perf_counter() - started))
-        print(json.dumps(taken), flush=True)
+        print(json.dumps(taken), file=channel, flush=True)
 
 
 def folders_of(root: Path) -> str:

@@ -38,7 +38,7 @@ def main() -> None:
         model.predict([inputs[row] for row in rows] if texts is not None else inputs[rows], K)
 
     if sys.argv[3] == "ask":
-        answer_questions(answer)
+        answer_questions(lambda: answer)
         return
     found = evaluate_model(model, data)
     labels = in_numbers_of(data, list(model.labels.ids), found.predictions.labels)

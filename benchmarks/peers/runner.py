@@ -53,8 +53,7 @@ def main(adapter: type[Adapter]) -> None:
         size = sum(path.stat().st_size for path in (output / "model").rglob("*") if path.is_file())
         write(output / "train.json", {**found, "model_bytes": size})
     elif step == "ask":
-        peer.load()
-        answer_questions(answerer(peer, data, sp.load_npz(data / "test.npz")))
+        answer_questions(lambda: loaded(peer, data))
     else:
         write(output / "predict.json", _predict(peer, data, output))
 
@@ -77,6 +76,11 @@ def _predict(peer: Adapter, data: Path, output: Path) -> dict[str, Any]:
     write_predictions(output / "predictions.npz", labels, scores)
     speed = timed(answerer(peer, data, test), test.shape[0])
     return {"load_seconds": load_seconds, **speed, "predict_peak_bytes": peak_bytes()}
+
+
+def loaded(peer: Adapter, data: Path) -> Callable[[Sequence[int]], None]:
+    peer.load()
+    return answerer(peer, data, sp.load_npz(data / "test.npz"))
 
 
 def answerer(peer: Adapter, data: Path, test: sp.csr_matrix) -> Callable[[Sequence[int]], None]:
