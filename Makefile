@@ -48,8 +48,8 @@ bench-full: bench ## the large sizes too: 670,091 and 3,000,000 labels
 	$(BIN)/python benchmarks/search.py --labels 670091 --clusters 8192 --no-torch
 	$(BIN)/python benchmarks/scale.py --labels 1048576 3000000
 
-bench-peers: $(INSTALLED) ## PECOS, omikuji and napkinXC on debian-related, in an environment of their own (.venv-peers)
-	$(BIN)/python benchmarks/peers.py datasets/debian-related $(if $(wildcard models/debian/config.json),--models elias=models/debian)
+bench-peers: $(INSTALLED) ## PECOS, omikuji and napkinXC on debian-packages, in an environment of their own (.venv-peers)
+	$(BIN)/python benchmarks/peers.py datasets/debian-packages $(if $(wildcard models/debian/config.json),--models elias=models/debian)
 
 $(BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

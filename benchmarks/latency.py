@@ -1,6 +1,6 @@
 """One text, raw text in and the 5 best labels out, inside a process: how long, and where the time goes.
 
-    python benchmarks/latency.py models/debian --data datasets/debian-related
+    python benchmarks/latency.py models/debian --data datasets/debian-packages
 
 one text    `predict([text], 5)`, which two threads share, then its steps one by one on one thread: words of the text,
             phi and clusters, labels and their evidence, final score. CPU milliseconds beside wall ones: on a busy
@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument(
-        "--data", type=Path, default=Path(__file__).resolve().parents[1] / "datasets" / "debian-related"
+        "--data", type=Path, default=Path(__file__).resolve().parents[1] / "datasets" / "debian-packages"
     )
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--json", action="store_true")

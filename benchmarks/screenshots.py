@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/figures, from a service of datasets/debian-related that is running.
+"""The pictures of the page in docs/figures, from a service of datasets/debian-packages that is running.
 
 elias serve models/debian &
 python benchmarks/screenshots.py http://127.0.0.1:8000

@@ -1,6 +1,6 @@
 """`elias serve` under load, from a second process on loopback.
 
-    python benchmarks/serve.py models/debian --data datasets/debian-related --seconds 60
+    python benchmarks/serve.py models/debian --data datasets/debian-packages --seconds 60
 
 start      seconds from the command to ready
 single     one connection, one text a request: what a person waits for
@@ -184,7 +184,7 @@ def reload_and_end(server: Server, texts: list[str], connections: str, seconds: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--data", type=Path, default=HERE.parent / "datasets" / "debian-related")
+    parser.add_argument("--data", type=Path, default=HERE.parent / "datasets" / "debian-packages")
     parser.add_argument("--texts", type=int, default=4096)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--connections", type=int, default=64)

@@ -1,6 +1,6 @@
 """The main job on the dataset in this repository: what learning the index is worth.
 
-Trains on datasets/debian-related without pretrained weights and prints a table, once with a small shortlist K and once
+Trains on datasets/debian-packages without pretrained weights and prints a table, once with a small shortlist K and once
 with the large one that prediction uses by default:
 
     stage 1     clusters fixed before training
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=ROOT / "datasets" / "debian-related", type=Path)
+    parser.add_argument("--data", default=ROOT / "datasets" / "debian-packages", type=Path)
     parser.add_argument("--output", default=ROOT / "models" / "debian", type=Path)
     parser.add_argument("--seed", default=0, type=int)
     parser.add_argument("--json", action="store_true", help="the table as one JSON object a line, too")

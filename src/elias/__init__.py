@@ -1,7 +1,7 @@
 """ELIAS: find the right few of a million labels for a text.
 
     import elias
-    data = elias.load_dataset("datasets/debian-related")
+    data = elias.load_dataset("datasets/debian-packages")
     model = elias.fit(data, run_dir="runs/debian")
     model.predict(["pdf viewer for gnome"], k=5).named()
     model.save("models/debian")

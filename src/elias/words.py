@@ -9,7 +9,7 @@ Everything else, NUL and lone surrogates included, separates words.
 
 In: texts. Out: lists of words, or a sparse matrix of counts whose columns are the words of a `Words` list.
 
-Plain Python on purpose: on the debian-related texts, `str.split` for ASCII and `re` for the rest took less than half
+Plain Python on purpose: on package descriptions, `str.split` for ASCII and `re` for the rest took less than half
 the time of the Rust tokenizers with the same definition of a word, on one core instead of two.
 """
 
