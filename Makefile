@@ -30,7 +30,7 @@ test: $(INSTALLED) ## lint, then the quick tests
 
 kernels: $(INSTALLED)
 	@echo "compiling kernels: a minute or two the first time"
-	@$(BIN)/python tests/compile_kernels.py
+	@PYTHONPATH=tests $(BIN)/python -m helpers.compile_kernels
 
 lint: $(INSTALLED) ## ruff check, ruff format --check, mypy
 	$(BIN)/ruff check .

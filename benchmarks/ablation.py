@@ -24,13 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import elias
-from elias.ensemble import Ensemble
-from elias.evaluation import Evaluation, evaluate_model
-from elias.fitting import fit_to
-from elias.fusion import Fusion
-from elias.network_files import load_network
-from elias.persistence import link_tree
-from elias.progress import Progress, duration
+from elias.core.files import link_tree
+from elias.core.progress import Progress, duration
+from elias.evaluation.evaluate import Evaluation, evaluate_model
+from elias.model.ensemble import Ensemble
+from elias.network.storage import load_network
+from elias.pipeline.fit import fit_to
+from elias.ranking.score_model import Fusion
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")
 FEATURES, STAGES = ["10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]

@@ -12,8 +12,8 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from elias.clustering import balanced_clusters
-from elias.features import normalise_rows
+from elias.encoders.tfidf import normalise_rows
+from elias.index.clustering import balanced_clusters
 
 
 def random_centroids(n_labels: int, n_columns: int, values: int, seed: int) -> sp.csr_matrix:

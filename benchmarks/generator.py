@@ -26,11 +26,11 @@ import numpy as np
 import torch
 
 import elias
+from elias.core.embedding_table import RowTable
 from elias.encoders.protocol import Learning
-from elias.finder import Finder
-from elias.index import LabelIndex
-from elias.model import Network, SearchSettings
-from elias.tables import RowTable
+from elias.index.label_index import LabelIndex
+from elias.network.network import Network, SearchSettings
+from elias.network.searcher import Finder
 
 PARAMETERS = Path(__file__).with_name("generator.json")
 NEAR = 40  # clusters of a text whose logits are given

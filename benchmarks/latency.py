@@ -21,14 +21,14 @@ import numpy as np
 from timing import machine, report
 
 import elias
-from elias.evidence import Field
-from elias.gathering import search_arguments
+from elias.index.shortlist import Ragged
 from elias.kernels.embed import embed_rows
 from elias.kernels.fuse import learned_scores, rank_rows
 from elias.kernels.gather import gather_rows
-from elias.paths import Ragged
-from elias.plus import shown
-from elias.predictor import Model
+from elias.model.model import Model
+from elias.ranking.features import Field
+from elias.ranking.gathering import search_arguments
+from elias.ranking.reranker import shown
 
 MANY = 256
 
@@ -89,7 +89,7 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
 
 
 def to_be_found_for(sizes: Any) -> Any:
-    from elias.gathering import to_be_found
+    from elias.ranking.gathering import to_be_found
 
     return to_be_found(1, sizes)
 

@@ -32,8 +32,8 @@ from peers.shared_data import key_of, shared_data
 from timing import machine, report
 
 import elias
-from elias.label_texts import count_label_texts
-from elias.persistence import write_json
+from elias.core.files import write_json
+from elias.dataset.label_texts import count_label_texts
 
 FIGURES = {  # column: (name in the JSON, factor)
     "train s": ("train_seconds", 1.0),

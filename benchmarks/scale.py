@@ -24,11 +24,11 @@ from generator import fitted_network, read_parameters
 from timing import machine, peak_bytes, report
 
 import elias
-from elias.config import StageSettings
+from elias.core.settings import StageSettings
 from elias.dataset import LabelSet
 from elias.encoders.dense import DenseEncoder
-from elias.model import Network, SearchSettings
-from elias.training import Optimiser
+from elias.network.network import Network, SearchSettings
+from elias.training.trainer import Optimiser
 
 BATCH = 256
 
@@ -85,9 +85,9 @@ def train(network: Network, phi: np.ndarray, args: argparse.Namespace) -> float:
     """Median milliseconds of a step of BATCH rows, whole: encoder head, search, loss, optimiser."""
     from train_step import random_batch
 
+    from elias.core.embedding_table import Tape
+    from elias.core.noise import Noise
     from elias.encoders.protocol import Learning
-    from elias.noise import Noise
-    from elias.tables import Tape
 
     optimiser = Optimiser(network, StageSettings(epochs=1, batch_size=BATCH))
     parents, taken = network.learned_index().parents(), []
@@ -122,7 +122,7 @@ def save(network: Network, folder: Path) -> None:
 
 def open_and_ask(args: argparse.Namespace) -> dict[str, Any]:
     """A fresh process: open, first answer, then single queries and batches."""
-    from elias.ensemble import load
+    from elias.model.ensemble import load
 
     folder = Path(args.open)
     phi = np.load(folder / "phi.npy")

@@ -22,9 +22,9 @@ from generator import encoded_texts, fitted_network, flat_network, read_paramete
 from timing import batch_ms, machine, report, single_ms
 
 import elias
-from elias.devices import torch_threads
-from elias.finder import Finder
-from elias.model import Network, SearchSettings
+from elias.core.devices import torch_threads
+from elias.network.network import Network, SearchSettings
+from elias.network.searcher import Finder
 
 K, BATCH = 100, 256
 

@@ -49,7 +49,7 @@ def serving(model: Path) -> Iterator[Server]:
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "elias.cli", "serve", str(model), "--port", "0"], stderr=log, env=ENVIRONMENT
+            [sys.executable, "-m", "elias", "serve", str(model), "--port", "0"], stderr=log, env=ENVIRONMENT
         )
         port = 0
         try:
@@ -109,7 +109,7 @@ def predicts(texts: list[str], size: int) -> list[dict[str, Any]]:
 
 def in_process(model: Path, texts: list[str], seconds: float) -> float:
     """Texts a second of one call after the other inside this process."""
-    from elias.ensemble import load as load_model
+    from elias.model.ensemble import load as load_model
 
     opened = load_model(model)
     opened.predict(texts[:256], 5)

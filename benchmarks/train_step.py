@@ -21,16 +21,18 @@ import torch
 from generator import fitted_network, read_parameters
 from timing import machine, peak_bytes, report
 
-from elias import classifiers, paths, search
-from elias.config import StageSettings
-from elias.devices import torch_threads
+from elias.core.devices import torch_threads
+from elias.core.embedding_table import RowTable, Tape
+from elias.core.noise import Noise
+from elias.core.row_optimizers import step_torch
+from elias.core.settings import StageSettings
 from elias.encoders.protocol import Learning
-from elias.model import Batch, Network, SearchSettings
-from elias.noise import Noise
-from elias.search import Ragged
-from elias.table_steps import step_torch
-from elias.tables import RowTable, Tape
-from elias.training import Optimiser
+from elias.index import cluster_scores as search
+from elias.index import shortlist as paths
+from elias.index.cluster_scores import Ragged
+from elias.network import classifiers
+from elias.network.network import Batch, Network, SearchSettings
+from elias.training.trainer import Optimiser
 
 
 def main() -> None:

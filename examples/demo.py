@@ -22,11 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import elias
-from elias.evaluation import Evaluation, evaluate_model
-from elias.fitting import fit_to
-from elias.network_files import load_network
-from elias.persistence import link_or_copy
-from elias.progress import Progress, duration
+from elias.core.files import link_or_copy
+from elias.core.progress import Progress, duration
+from elias.evaluation.evaluate import Evaluation, evaluate_model
+from elias.network.storage import load_network
+from elias.pipeline.fit import fit_to
 
 COLUMNS = ("P@1", "P@3", "P@5", "PSP@5", "R@10", "R@20", "R@100")
 EPOCHS = {"stage1.epochs": 2, "stage2.epochs": 3}

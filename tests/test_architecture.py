@@ -22,104 +22,19 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "elias"
 
-# From bottom to top. A module imports from its own layer or from lower ones.
+# Packages from bottom to top. A module imports from its own package or from lower ones.
 LAYERS = [
-    [
-        "errors",
-        "version",
-        "setting_values",
-        "config",
-        "defaults",
-        "persistence",
-        "predictions",
-        "randomness",
-        "progress",
-        "runs",
-    ],
-    [
-        "dataset",
-        "words",
-        "features",
-        "clustering",
-        "hits",
-        "metrics",
-        "split",
-        "sizes",
-        "estimate",
-        "label_file",
-        "label_texts",
-        "memory",
-    ],
-    [
-        *[
-            "devices",
-            "noise",
-            "rounding",
-            "table_steps",
-            "tables",
-            "linear",
-            "encoders",
-            "index",
-            "paths",
-            "search",
-            "kernels",
-            "classifiers",
-            "cpu_search",
-            "stored_rows",
-        ],
-        *[
-            "model",
-            "one_versus_all",
-            "loss",
-            "weights",
-            "finder",
-            "training",
-            "checkpoint",
-            "network_files",
-            "search_files",
-            "start",
-        ],
-    ],
-    [
-        "twins",
-        "ranker",
-        "label_tree",
-        "closer",
-        "lexical",
-        "neighbours",
-        "sparse_rows",
-        "trees",
-        "probability",
-        "evidence",
-        "fusion",
-        "gathering",
-        "plus",
-        "calibration",
-        "quick",
-        "rare",
-    ],
-    [
-        "adjacency",
-        "preparation",
-        "stages",
-        "predictor",
-        "model_folder",
-        "compaction",
-        "together",
-        "ensemble",
-        "sparse_side",
-    ],
-    ["sparse_steps", "pipeline", "fitting", "evaluation", "inspection"],
-    ["server"],
-    ["analysis", "demo", "cli"],
-    ["__init__", "__main__"],  # the package's own front: nothing inside imports from it
-]
-LAYER_OF = {unit: level for level, units in enumerate(LAYERS) for unit in units}
+    "kernels", "core", "dataset", "encoders", "index", "network", "training", "ranking", "model", "evaluation",
+    "pipeline", "server", "cli",
+]  # fmt: skip
+FRONT = ["__init__", "__main__"]  # the package's own front: nothing inside imports from it
+MOST_ENTRIES = 16  # of src/elias
+MOST_PARAMETERS = 8
+LAYER_OF = {unit: level for level, unit in enumerate([*LAYERS, *FRONT])}
 
-LIGHT_MODULES = ["elias", "elias.cli", "elias.dataset", "elias.metrics", "elias.config"]
+LIGHT_MODULES = ["elias", "elias.cli", "elias.dataset", "elias.core.metrics", "elias.core.settings"]
 HEAVY_PACKAGES = ["torch", "numba", "sklearn", "transformers"]
 PICKLING_PACKAGES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-MAX_LINES = 400
 
 
 def module_name(path: Path) -> str:
@@ -223,7 +138,7 @@ def place(module: str, line: int | None = None) -> str:
 
 
 def test_there_is_source_to_check() -> None:
-    assert "elias.errors" in FILES
+    assert "elias.core.errors" in FILES
 
 
 def test_every_module_has_a_layer() -> None:
@@ -248,15 +163,6 @@ def test_no_import_cycle_between_files() -> None:
     assert find_cycle(graph) is None
 
 
-def test_no_import_cycle_between_modules() -> None:
-    """elias.index and elias.search may not need each other, not even through different files of theirs."""
-    graph: dict[str, set[str]] = {}
-    for module in FILES:
-        needs = {unit_of(imported) for imported, _ in our_imports(module, at_import=True)}
-        graph.setdefault(unit_of(module), set()).update(needs - {unit_of(module)})
-    assert find_cycle(graph) is None
-
-
 def test_no_pickle() -> None:
     report(
         [
@@ -271,11 +177,6 @@ def test_files_are_named_after_what_they_hold() -> None:
     report([f"{place(m)}: say what it holds" for m, path in FILES.items() if path.name in {"utils.py", "base.py"}])
 
 
-def test_a_file_is_read_in_one_sitting() -> None:
-    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in FILES.items()}
-    report([f"{place(m)}: {n} lines, at most {MAX_LINES}" for m, n in lengths.items() if n > MAX_LINES])
-
-
 def test_every_module_has_a_docstring() -> None:
     report([f"{place(module)}: no docstring" for module, tree in TREES.items() if not ast.get_docstring(tree)])
 
@@ -283,29 +184,30 @@ def test_every_module_has_a_docstring() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "expected"),
     [
-        ("elias.index", "import elias.model", ["elias.model"]),
-        ("elias.index", "from elias.model import Model", ["elias.model"]),
-        ("elias.index", "from elias import model, fit", ["elias.model", "elias"]),
-        ("elias.index", "from .model import Model", ["elias.model"]),
+        ("elias.index.label_index", "import elias.model", ["elias.model"]),
+        ("elias.index.label_index", "from elias.model import Model", ["elias.model"]),
+        ("elias.index.label_index", "from elias import model, fit", ["elias.model", "elias"]),
+        ("elias.index.label_index", "from ..model import Model", ["elias.model"]),
         ("elias.dataset.rows", "from . import labels", ["elias.dataset.labels"]),
-        ("elias.dataset.rows", "from ..errors import DataError", ["elias.errors"]),
-        ("elias.index", "def f():\n    import elias.model", []),
-        ("elias.index", "if TYPE_CHECKING:\n    import elias.model", []),
-        ("elias.index", "try:\n    import elias.model\nexcept ImportError:\n    pass", ["elias.model"]),
-        ("elias.index", "import numpy, torch.nn", []),
+        ("elias.dataset.rows", "from ..core.errors import DataError", ["elias.core.errors"]),
+        ("elias.index.label_index", "def f():\n    import elias.model", []),
+        ("elias.index.label_index", "if TYPE_CHECKING:\n    import elias.model", []),
+        ("elias.index.label_index", "try:\n    import elias.model\nexcept ImportError:\n    pass", ["elias.model"]),
+        ("elias.index.label_index", "import numpy, torch.nn", []),
     ],
 )
 def test_the_reader_of_imports(module: str, source: str, expected: list[str]) -> None:
-    known = {"elias", "elias.model", "elias.errors", "elias.dataset", "elias.dataset.labels"}
+    known = {"elias", "elias.model", "elias.core.errors", "elias.dataset", "elias.dataset.labels"}
     found = imported_modules(module, ast.parse(source), known, at_import=True)
     assert [name for name, _ in found] == expected
 
 
 def test_the_rules_catch_what_they_forbid() -> None:
-    assert upward_import("elias.dataset.rows", "elias.training")
-    assert upward_import("elias.cli", "elias")
-    assert upward_import("elias.training", "elias.dataset.rows") is None
-    assert upward_import("elias.search", "elias.index") is None
+    assert upward_import("elias.dataset.rows", "elias.training.trainer")
+    assert upward_import("elias.cli.fit", "elias")
+    assert upward_import("elias.kernels.bag", "elias.core.errors")
+    assert upward_import("elias.training.trainer", "elias.dataset.rows") is None
+    assert upward_import("elias.index.shortlist", "elias.index.label_index") is None
     assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
     source = "from torch import load\nimport pickle\ntorch.load(f)\nnp.load(f, allow_pickle=True)\nnp.load(f)"
     assert [line for line, _ in sorted(pickle_uses(ast.parse(source)))] == [1, 2, 3, 4]

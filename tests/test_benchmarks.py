@@ -14,10 +14,10 @@ import pytest
 import scipy.sparse as sp
 
 from elias import load, load_dataset
-from elias.evaluation import evaluate_model
-from elias.metrics import PerRow, evaluate
-from elias.sizes import training_counts
-from processes import PLUS, environment
+from elias.core.metrics import PerRow, evaluate
+from elias.dataset.sizes import training_counts
+from elias.evaluation.evaluate import evaluate_model
+from helpers.processes import PLUS, environment
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 SIZE = ["--labels", "2048", "--clusters", "64", "--kappa", "200", "--dim", "32", "--shortlist", "300"]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from elias.core.metrics import PerRow, per_row
 from elias.dataset import Dataset
-from elias.metrics import PerRow, per_row
-from elias.sizes import training_counts
+from elias.dataset.sizes import training_counts
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@100")
 DRAWS = 2000

@@ -18,8 +18,8 @@ import numpy as np
 from timing import peak_bytes
 
 import elias
-from elias.errors import InputError
-from elias.evaluation import evaluate_model
+from elias.core.errors import InputError
+from elias.evaluation.evaluate import evaluate_model
 from peers.in_turn import answer_questions
 from peers.runner import K, timed, write, write_predictions
 

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from timing import batch_ms, machine, peak_bytes, single_ms
 
-from elias.features import TfIdf
+from elias.encoders.tfidf import TfIdf
 from peers.in_turn import answer_questions
 
 K, BATCH, BATCHES, SINGLES = 5, 256, 8, 300

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from elias.core.files import write_json, written_beside
 from elias.dataset import Dataset, Rows
-from elias.features import TfIdf
-from elias.label_texts import ids_differ, with_label_texts
-from elias.persistence import write_json, written_beside
+from elias.dataset.label_texts import ids_differ, with_label_texts
+from elias.encoders.tfidf import TfIdf
 
 DEPTH = 100
 MIN_DF = 2

@@ -15,28 +15,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .config import Settings as Settings
+    from .core.errors import EliasError as EliasError
+    from .core.predictions import Predictions as Predictions
+    from .core.settings import Settings as Settings
     from .dataset import Dataset as Dataset
     from .dataset import load_dataset as load_dataset
-    from .ensemble import Ensemble as Ensemble
-    from .ensemble import load as load
-    from .errors import EliasError as EliasError
-    from .fitting import fit as fit
-    from .predictions import Predictions as Predictions
-    from .predictor import Model as Model
+    from .model.ensemble import Ensemble as Ensemble
+    from .model.ensemble import load as load
+    from .model.model import Model as Model
+    from .pipeline.fit import fit as fit
 
 _HOME = {
     "Dataset": "dataset",
-    "EliasError": "errors",
-    "Ensemble": "ensemble",
-    "Model": "predictor",
-    "Predictions": "predictions",
-    "Settings": "config",
-    "fit": "fitting",
-    "load": "ensemble",
+    "EliasError": "core.errors",
+    "Ensemble": "model.ensemble",
+    "Model": "model.model",
+    "Predictions": "core.predictions",
+    "Settings": "core.settings",
+    "fit": "pipeline.fit",
+    "load": "model.ensemble",
     "load_dataset": "dataset",
 }
 

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from serving import Running
+    from helpers.serving import Running
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"

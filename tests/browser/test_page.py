@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from elias.dataset.labels import LabelSet
-from elias.predictor import Model
-from serving import Running, running
+from elias.model.model import Model
+from helpers.serving import Running, running
 
 from .conftest import open_page, serious
 

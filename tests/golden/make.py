@@ -3,9 +3,10 @@
     python tests/golden/make.py            # models and answers
     python tests/golden/make.py --answers  # answers of the models that are there
 
-A golden model is a small model of each kind, trained on a cut of datasets/debian-packages and committed. Its answers are
-committed too, and `tests/golden/test_golden.py` compares: labels exactly, scores to 1e-6. A change that is not meant to
-change answers must leave them as they are; one that is (another loss, other defaults) makes them anew and says why.
+A golden model is a small model of each kind, trained on a cut of datasets/debian-packages and committed. Its answers
+are committed too, and `tests/golden/test_golden.py` compares: labels exactly, scores to 1e-6. A change that is not
+meant to change answers must leave them as they are; one that is (another loss,
+other defaults) makes them anew and says why.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KINDS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def cut(folder: Path) -> list[dict[str, Any]]:
-    """Write a small dataset: titles and first words of some packages, labels that occur often enough. Rows left over."""
+    """Write a small dataset (first words of some packages, labels that occur often enough); returns rows left over."""
     with gzip.open(SOURCE / "train.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line, _ in zip(file, range(20_000), strict=False)]
     with gzip.open(SOURCE / "labels.tsv.gz", "rt", encoding="utf-8") as file:

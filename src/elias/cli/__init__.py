@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import EliasError, did_you_mean
-from ..version import __version__
+from ..core.errors import EliasError, did_you_mean
+from ..core.version import __version__
 from . import check, compact, evaluate, fit, inspect, predict, serve
 
 COMMANDS = (check, fit, predict, evaluate, inspect, compact, serve)

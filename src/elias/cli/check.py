@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from ..errors import EliasError
+from ..core.errors import EliasError
 from .options import add_settings, changes
 
 
@@ -25,11 +25,11 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..config import Settings
+    from ..core.defaults import resolve
+    from ..core.settings import Settings
     from ..dataset import check, collect_defects, format_report, load_dataset
-    from ..defaults import resolve
-    from ..estimate import estimate_fit
-    from ..sizes import size_of
+    from ..dataset.sizes import size_of
+    from ..pipeline.estimate import estimate_fit
 
     settings = Settings().updated(changes(args))
     try:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}
         print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))
         return 0
-    from ..progress import duration
+    from ..core.progress import duration
 
     print(format_report(report))
     print(f"\nA fit needs about {guess.total_bytes / 2**30:.1f} GiB of memory:")

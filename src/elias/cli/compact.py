@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import PRECISIONS
-from ..errors import InputError
+from ..core.errors import InputError
+from ..core.settings import PRECISIONS
 from .options import add_threads
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
-    from ..predictor import Model
+    from ..model.model import Model
 
 SHOWN = ("P@1", "P@5", "nDCG@5", "R@100")
 
@@ -34,9 +34,9 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..compaction import compact
     from ..dataset import load_dataset
-    from ..ensemble import load, only_member
+    from ..model.compaction import compact
+    from ..model.ensemble import load, only_member
 
     if Path(args.output).exists():
         raise InputError(f"-o {args.output}: exists; remove it first, or choose another name")
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(model: Model, smaller: Model, data: Dataset, split: str) -> None:
-    from ..evaluation import evaluate_model
+    from ..evaluation.evaluate import evaluate_model
 
     before, after = (evaluate_model(each, data, split).metrics.values for each in (model, smaller))
     title = f"{data.name}, {split} rows"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..core.errors import InputError
 from .options import add_threads
 
 
@@ -33,10 +33,10 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from ..core.metrics import format_metrics
     from ..dataset import load_dataset
-    from ..ensemble import load
-    from ..evaluation import evaluate_model
-    from ..metrics import format_metrics
+    from ..evaluation.evaluate import evaluate_model
+    from ..model.ensemble import load
 
     if args.per_label and Path(args.per_label).is_dir():
         raise InputError(f"--per-label {args.per_label}: is a folder; name a file")
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_per_label(path: Path, found: Any) -> None:
-    from ..persistence import written_beside
+    from ..core.files import written_beside
 
     per_label = found.per_label()
     with written_beside(path) as part, open(part, "w", encoding="utf-8", errors="backslashreplace") as out:

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..config import Settings
+    from ..core.settings import Settings
 
     if args.list:
         print(settings_table())
@@ -37,15 +37,15 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("DATA and -o MODEL are needed")
     settings = Settings().updated(changes(args))
 
+    from ..core.progress import Progress
     from ..dataset import load_dataset
-    from ..progress import Progress
 
     progress = Progress(quiet=args.quiet)
     data = load_dataset(args.data)
     progress.say(data.layout)
     for note in data.notes:
         progress.say(f"  note: {note}")
-    from ..fitting import fit_to
+    from ..pipeline.fit import fit_to
 
     folder = fit_to(data, args.output, settings=settings, members=args.members, progress=progress, force=args.force)
     example = f' Try: elias predict {folder} "some text"' if data.train.texts is not None else ""
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def settings_table() -> str:
     """Every setting: name, default, the paper's letter, meaning."""
-    from ..config import Settings
+    from ..core.settings import Settings
 
     lines = []
     for section in fields(Settings):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, did_you_mean
+from ..core.errors import InputError, did_you_mean
 
 
 def add(commands: Any) -> None:
@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..ensemble import load, only_member
+    from ..model.ensemble import load, only_member
 
     model = only_member(load(args.model), args.model, "inspect")
     if args.label is not None:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(model: Any, folder: Path) -> dict[str, Any]:
-    from ..inspection import overview
+    from ..evaluation.inspect import overview
 
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {
@@ -52,7 +52,7 @@ def _model(model: Any, folder: Path) -> dict[str, Any]:
 
 
 def _label(model: Any, label_id: str) -> dict[str, Any]:
-    from ..inspection import clusters_of_label
+    from ..evaluation.inspect import clusters_of_label
 
     number = model.labels.number_of.get(label_id)
     if number is None:
@@ -66,7 +66,7 @@ def _label(model: Any, label_id: str) -> dict[str, Any]:
 
 
 def _cluster(model: Any, cluster: int) -> dict[str, Any]:
-    from ..inspection import labels_of_cluster
+    from ..evaluation.inspect import labels_of_cluster
 
     n_clusters = model.finder.index.n_clusters
     if not 0 <= cluster < n_clusters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import SettingsError
+from ..core.errors import SettingsError
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import InputError
-from ..progress import Progress, duration
+from ..core.errors import InputError
+from ..core.progress import Progress, duration
 from .options import add_threads
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     form = args.format or ("jsonl" if is_stream else "table")
     allow, block = _list_of(args.allow), _list_of(args.block)
 
-    from ..ensemble import load
+    from ..model.ensemble import load
 
     if target is not None and is_stream:
         with _output(args, target, form, allow, block) as output:
@@ -289,7 +289,7 @@ def _writer(target: Path | None) -> Iterator[IO[str]]:
     if target is None:
         yield sys.stdout
         return
-    from ..persistence import written_beside
+    from ..core.files import written_beside
 
     opener: Any = gzip.open if target.suffix == ".gz" else open
     with written_beside(target) as part, opener(part, "wt", encoding="utf-8", errors="backslashreplace") as out:

@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import InputError, RunError
-from ..persistence import disk_errors, read_object, remove, write_json
+from ..core.errors import InputError, RunError
+from ..core.files import disk_errors, read_object, remove, write_json
 
 STEP = 8  # chunks between two safe points
 AHEAD = 2  # chunks under way: one in the kernels, the other being read or written

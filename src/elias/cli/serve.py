@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, MissingExtraError, ModelError, SettingsError
+from ..core.errors import InputError, MissingExtraError, ModelError, SettingsError
 from .options import add_threads
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open(folder: Path, *, threads: int | None) -> Any:
-    from ..ensemble import load
+    from ..model.ensemble import load
 
     return load(folder, threads=threads)
 

@@ -11,9 +11,9 @@ from typing import TypedDict
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.filters import Pairs, excluded_matrix, own_id_pairs
-from elias.dataset.labels import LabelSet
-from elias.dataset.log import (
+from .filters import Pairs, excluded_matrix, own_id_pairs
+from .labels import LabelSet
+from .log import (
     EMPTY_TEXT,
     EXCLUDED_POSITIVE,
     NO_LABELS,
@@ -25,10 +25,10 @@ from elias.dataset.log import (
     Log,
     Note,
 )
-from elias.dataset.raw_rows import RawRows
-from elias.dataset.rows import KIND_TEXT, Rows
-from elias.dataset.settings import DatasetSettings
-from elias.dataset.vocabulary import Vocabulary
+from .raw_rows import RawRows
+from .rows import KIND_TEXT, Rows
+from .settings import DatasetSettings
+from .vocabulary import Vocabulary
 
 
 class DatasetParts(TypedDict):

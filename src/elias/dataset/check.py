@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from elias.dataset.dataset import Dataset
-from elias.dataset.log import Note
-from elias.dataset.rows import Rows, TextColumn
+from .dataset import Dataset
+from .log import Note
+from .rows import Rows, TextColumn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset import in_memory
-from elias.dataset.labels import LabelSet
-from elias.dataset.log import Note
-from elias.dataset.rows import Rows
-from elias.dataset.settings import DatasetSettings
+from . import in_memory
+from .labels import LabelSet
+from .log import Note
+from .rows import Rows
+from .settings import DatasetSettings
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.lines import numbered_lines
-from elias.dataset.log import BLANK_LINE, FILTER_UNKNOWN_LABEL, Log, place
-from elias.dataset.raw_rows import RawRows
-from elias.errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
+from .lines import numbered_lines
+from .log import BLANK_LINE, FILTER_UNKNOWN_LABEL, Log, place
+from .raw_rows import RawRows
 
 Pairs = tuple[np.ndarray, np.ndarray]  # row numbers, label numbers
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elias.dataset.lines import file_errors
-from elias.dataset.log import UNREAD_FILE, Log
-from elias.dataset.raw_rows import RawRows
-from elias.dataset.vocabulary import Vocabulary
-from elias.errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
+from .lines import file_errors
+from .log import UNREAD_FILE, Log
+from .raw_rows import RawRows
+from .vocabulary import Vocabulary
 
 SPLIT_WORDS = {"train": ("train",), "validation": ("validation", "valid", "dev", "val"), "test": ("test",)}
 ROW_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")

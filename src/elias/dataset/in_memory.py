@@ -12,14 +12,14 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.assemble import DatasetParts, assemble
-from elias.dataset.log import Log
-from elias.dataset.npz import finite_float32
-from elias.dataset.raw_rows import RawRows, collect, from_label_matrix
-from elias.dataset.records import Record, RecordParser
-from elias.dataset.settings import DatasetSettings
-from elias.dataset.vocabulary import Vocabulary, id_problem
-from elias.errors import InputError
+from ..core.errors import InputError
+from .assemble import DatasetParts, assemble
+from .log import Log
+from .npz import finite_float32
+from .raw_rows import RawRows, collect, from_label_matrix
+from .records import Record, RecordParser
+from .settings import DatasetSettings
+from .vocabulary import Vocabulary, id_problem
 
 Label: TypeAlias = str | int
 RowLabels: TypeAlias = Sequence[Label | tuple[Label, float] | Mapping[str, Any]] | Mapping[Label, float]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from elias.dataset.lines import numbered_lines
-from elias.dataset.log import BLANK_LINE, Log, place
-from elias.dataset.records import Record, RecordParser
-from elias.errors import DataError
+from ..core.errors import DataError
+from .lines import numbered_lines
+from .log import BLANK_LINE, Log, place
+from .records import Record, RecordParser
 
 
 def read_objects(file: Path, log: Log) -> Iterator[tuple[int, dict[str, object]]]:

@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from elias.dataset.folder import Folder, Recognised
-from elias.dataset.jsonl import read_objects
-from elias.dataset.log import LABEL_UIDS_REPEATED, ZERO_WEIGHT, Log, place
-from elias.dataset.raw_rows import collect
-from elias.dataset.records import Record
-from elias.dataset.vocabulary import Vocabulary, id_problem
-from elias.errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
+from .folder import Folder, Recognised
+from .jsonl import read_objects
+from .log import LABEL_UIDS_REPEATED, ZERO_WEIGHT, Log, place
+from .raw_rows import collect
+from .records import Record
+from .vocabulary import Vocabulary, id_problem
 
 
 def load_lf_json(folder: Folder, log: Log) -> Recognised | None:

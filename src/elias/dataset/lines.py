@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from elias.dataset.log import Log
-from elias.errors import DataError
+from ..core.errors import DataError
+from .log import Log
 
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")

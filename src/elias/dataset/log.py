@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from elias.errors import DataError
+from ..core.errors import DataError
 
 NO_LABELS = "row without labels (kept; has no positives)"
 EMPTY_TEXT = "empty text (kept)"

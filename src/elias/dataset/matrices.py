@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.folder import Folder, Recognised
-from elias.dataset.lines import first_line, numbered_lines
-from elias.dataset.log import Log
-from elias.dataset.npz import read_sparse, read_vectors
-from elias.dataset.raw_rows import RawRows, from_label_matrix
-from elias.dataset.rows import TextColumn
-from elias.dataset.sparse_text import FIRST_ROW_LINE, read_features_and_labels, read_header, read_sparse_matrix
-from elias.dataset.vocabulary import Vocabulary, read_label_file
-from elias.errors import DataError
+from ..core.errors import DataError
+from .folder import Folder, Recognised
+from .lines import first_line, numbered_lines
+from .log import Log
+from .npz import read_sparse, read_vectors
+from .raw_rows import RawRows, from_label_matrix
+from .rows import TextColumn
+from .sparse_text import FIRST_ROW_LINE, read_features_and_labels, read_header, read_sparse_matrix
+from .vocabulary import Vocabulary, read_label_file
 
 SHORT_NAMES = {"train": "trn", "validation": "val", "test": "tst"}
 LABEL_TEXT_FILES = ("Y.txt", "raw/Y.txt", "raw_data/Y.txt", "output-items.txt", "lbl_X.txt", "raw/lbl_X.txt")

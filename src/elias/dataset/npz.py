@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.lines import file_errors, one_line
-from elias.errors import DataError
+from ..core.errors import DataError
+from .lines import file_errors, one_line
 
 # What numpy, scipy and zipfile raise on files that are cut off, damaged, pickled or of another kind.
 BROKEN_FILE = (

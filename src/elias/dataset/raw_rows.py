@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.log import Log, place
-from elias.dataset.records import Record
-from elias.dataset.rows import TextColumn
-from elias.errors import DataError
+from ..core.errors import DataError
+from .log import Log, place
+from .records import Record
+from .rows import TextColumn
 
 
 @dataclass(frozen=True, kw_only=True)

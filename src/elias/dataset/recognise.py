@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from elias.dataset.assemble import assemble
-from elias.dataset.dataset import Dataset
-from elias.dataset.filters import Pairs, read_id_pairs, read_number_pairs
-from elias.dataset.folder import ROW_SUFFIXES, SPLIT_WORDS, Folder, Recognised
-from elias.dataset.lf_json import load_lf_json
-from elias.dataset.lines import file_errors
-from elias.dataset.log import EnoughDefects, Log
-from elias.dataset.matrices import is_sparse_text, load_matrices, load_sparse_text, read_sparse_text
-from elias.dataset.row_files import load_row_files, read_row_file
-from elias.dataset.settings import DatasetSettings, load_settings
-from elias.dataset.text_lines import load_text_lines
-from elias.dataset.vocabulary import Vocabulary
-from elias.errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
+from .assemble import assemble
+from .dataset import Dataset
+from .filters import Pairs, read_id_pairs, read_number_pairs
+from .folder import ROW_SUFFIXES, SPLIT_WORDS, Folder, Recognised
+from .lf_json import load_lf_json
+from .lines import file_errors
+from .log import EnoughDefects, Log
+from .matrices import is_sparse_text, load_matrices, load_sparse_text, read_sparse_text
+from .row_files import load_row_files, read_row_file
+from .settings import DatasetSettings, load_settings
+from .text_lines import load_text_lines
+from .vocabulary import Vocabulary
 
 
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from elias.dataset.log import BAR_SEPARATOR, UNREAD_FIELD, ZERO_WEIGHT, Log, place
-from elias.dataset.settings import DatasetSettings
-from elias.dataset.vocabulary import Vocabulary
-from elias.errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
+from .log import BAR_SEPARATOR, UNREAD_FIELD, ZERO_WEIGHT, Log, place
+from .settings import DatasetSettings
+from .vocabulary import Vocabulary
 
 LABEL_KEYS = ("id", "label", "name")
 

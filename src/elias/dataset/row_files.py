@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from elias.dataset.folder import SPLIT_WORDS, Folder, Recognised
-from elias.dataset.jsonl import read_jsonl
-from elias.dataset.log import Log
-from elias.dataset.raw_rows import RawRows, collect
-from elias.dataset.records import Record, RecordParser
-from elias.dataset.settings import DatasetSettings
-from elias.dataset.table import read_parquet, read_table
-from elias.dataset.vocabulary import Vocabulary, read_label_file
-from elias.errors import DataError
+from ..core.errors import DataError
+from .folder import SPLIT_WORDS, Folder, Recognised
+from .jsonl import read_jsonl
+from .log import Log
+from .raw_rows import RawRows, collect
+from .records import Record, RecordParser
+from .settings import DatasetSettings
+from .table import read_parquet, read_table
+from .vocabulary import Vocabulary, read_label_file
 
 
 def load_row_files(folder: Folder, settings: DatasetSettings, log: Log) -> Recognised | None:

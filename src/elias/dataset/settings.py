@@ -15,9 +15,9 @@ import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from elias.dataset.lines import numbered_lines, one_line
-from elias.dataset.log import Log
-from elias.errors import DataError, did_you_mean
+from ..core.errors import DataError, did_you_mean
+from .lines import numbered_lines, one_line
+from .log import Log
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from elias.dataset.lines import numbered_lines
-from elias.dataset.log import Log
-from elias.errors import DataError
+from ..core.errors import DataError
+from .lines import numbered_lines
+from .log import Log
 
 _PAIRS = re.compile(r"\s*(?:\d+:[^\s:]+(?:\s+|$))*")
 _LABELS = re.compile(r"\d+(?:,\d+)*")

@@ -9,10 +9,10 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from elias.dataset.lines import file_errors, numbered_lines, one_line
-from elias.dataset.log import BLANK_LINE, Log, place
-from elias.dataset.records import Record, RecordParser
-from elias.errors import DataError, MissingExtraError
+from ..core.errors import DataError, MissingExtraError
+from .lines import file_errors, numbered_lines, one_line
+from .log import BLANK_LINE, Log, place
+from .records import Record, RecordParser
 
 LARGEST_CELL = 2**31 - 1  # the csv module stops at 128 KB unless told otherwise
 PARQUET_BATCH = 1024

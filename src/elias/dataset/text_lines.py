@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from elias.dataset.folder import SPLIT_WORDS, Folder, Recognised
-from elias.dataset.lines import numbered_lines
-from elias.dataset.log import Log
-from elias.dataset.raw_rows import collect
-from elias.dataset.records import Record
-from elias.dataset.vocabulary import Vocabulary, read_label_file
-from elias.errors import DataError
+from ..core.errors import DataError
+from .folder import SPLIT_WORDS, Folder, Recognised
+from .lines import numbered_lines
+from .log import Log
+from .raw_rows import collect
+from .records import Record
+from .vocabulary import Vocabulary, read_label_file
 
 
 def load_text_lines(folder: Folder, log: Log) -> Recognised | None:

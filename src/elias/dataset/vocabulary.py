@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from elias.dataset.labels import LabelSet
-from elias.dataset.lines import numbered_lines
-from elias.dataset.log import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, Log, place
-from elias.errors import DataError
+from ..core.errors import DataError
+from .labels import LabelSet
+from .lines import numbered_lines
+from .log import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, Log, place
 
 MOST_LABELS = 50_000_000  # some 5 GB of names
 _NOT_IN_IDS = re.compile("[\t\n\r\0\ud800-\udfff]")

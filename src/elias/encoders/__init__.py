@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import ModelError
-from ..persistence import read_json
+from ..core.errors import ModelError
+from ..core.files import read_json
 from .protocol import Encoder, Inputs, Learning
 
 __all__ = ["Encoder", "Inputs", "Learning", "load_encoder"]

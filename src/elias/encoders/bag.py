@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import kernels
-from ..errors import InputError
-from ..persistence import read_json, read_tensors, write_json, write_tensors
-from ..tables import RowTable, Tape
+from ..core.embedding_table import RowTable, Tape
+from ..core.errors import InputError
+from ..core.files import read_json, read_tensors, write_json, write_tensors
 from .head import Head
 from .protocol import Inputs, Learning, silent
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..persistence import read_json, read_tensors, write_json, write_tensors
-from ..tables import RowTable
+from ..core.embedding_table import RowTable
+from ..core.errors import InputError
+from ..core.files import read_json, read_tensors, write_json, write_tensors
 from .head import Head
 from .protocol import Inputs, Learning, silent
 

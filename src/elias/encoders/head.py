@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..linear import linear
+from ..core.linear import linear
 from .protocol import Learning
 
 

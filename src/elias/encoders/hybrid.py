@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..persistence import read_json, read_tensors, write_json, write_tensors
-from ..randomness import key
-from ..tables import RowTable
+from ..core.embedding_table import RowTable
+from ..core.errors import InputError
+from ..core.files import read_json, read_tensors, write_json, write_tensors
+from ..core.rng import key
 from .bag import BagEncoder
 from .protocol import Encoder, Inputs, Learning, silent
 

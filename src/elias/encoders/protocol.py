@@ -16,8 +16,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..noise import Noise
-from ..tables import RowTable, Tape
+from ..core.embedding_table import RowTable, Tape
+from ..core.noise import Noise
 
 
 @dataclass(frozen=True)

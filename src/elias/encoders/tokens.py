@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from ..errors import RunError
-from ..persistence import read_json, remove, write_json, written_beside
+from ..core.errors import RunError
+from ..core.files import read_json, remove, write_json, written_beside
 
 TEXTS_AT_ONCE = 2048
 TOKENS_AT_ONCE = 8192  # of a forward pass without gradients, padding included

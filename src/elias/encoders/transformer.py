@@ -22,11 +22,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from ..config import EncoderSettings
-from ..errors import InputError, ModelError
-from ..persistence import read_json, read_tensors, write_json, write_tensors
-from ..randomness import key
-from ..tables import RowTable
+from ..core.embedding_table import RowTable
+from ..core.errors import InputError, ModelError
+from ..core.files import read_json, read_tensors, write_json, write_tensors
+from ..core.rng import key
+from ..core.settings import EncoderSettings
 from .head import Head
 from .pretrained import link_transformer, open_folder, open_pretrained, save_transformer
 from .protocol import Inputs, Learning, silent

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import RunError
-from ..persistence import disk_errors, read_json, remove, write_json
+from ..core.errors import RunError
+from ..core.files import disk_errors, read_json, remove, write_json
 
 
 class VectorCache:

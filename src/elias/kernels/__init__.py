@@ -1,25 +1,53 @@
-"""Numba kernels for the CPU, each beside a readable twin elsewhere.
+"""Numba kernels for the CPU, each file named after the module it accelerates, where the readable definition stands.
 
-No kernel starts threads of its own. A kernel works on a range of rows and releases the GIL; `run` cuts the
-rows into one range a thread, `run_ranges` takes ranges that are cut already; `helper.py` divides a single row.
-Ranges own what they write, so results do not depend on timing, and calling from several Python threads at once is safe.
+No kernel starts threads of its own. A kernel works on a range of rows and releases the GIL; `run` cuts the rows into
+one range per thread, `run_ranges` takes ranges that are cut already. Ranges own what they write, so results do not
+depend on timing, and calling from several Python threads at once is safe.
+
+Whether kernels or definitions run is decided where they are called: `if kernels.serve(device)`. Inside `reference()`
+every definition runs, on one thread (the setting `run.kernels=false`).
 
 The first call of a kernel compiles it (a few seconds, cached on disk afterwards).
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+SOURCES = Path(__file__).parent
+STAMP = "elias-kernels.json"  # beside the compiled kernels: what each was compiled from
+
+IMPORT = r"^(?:from \.|from \.\.kernels\.)(\w+) import"  # of a kernel file by another, or by one outside
+
+_outside: dict[Path, Path] = {}  # files elsewhere with kernels of their own, and where those are cached
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _pools_lock = Lock()
+_enabled: ContextVar[bool] = ContextVar("elias_kernels", default=True)
+
+
+def serve(device: Any = None) -> bool:
+    """Whether kernels do the work: on the CPU (a torch device, or None for numpy arrays), unless switched off."""
+    return _enabled.get() and (device is None or device.type == "cpu")
+
+
+@contextmanager
+def reference(on: bool = True) -> Iterator[None]:
+    """Inside, the definitions in numpy and torch run in place of the kernels; `on=False` changes nothing."""
+    token = _enabled.set(_enabled.get() and not on)
+    try:
+        yield
+    finally:
+        _enabled.reset(token)
 
 
 def run(kernel: Callable[..., Any], n_rows: int, threads: int, *arguments: Any) -> list[Any]:
@@ -29,8 +57,8 @@ def run(kernel: Callable[..., Any], n_rows: int, threads: int, *arguments: Any) 
 
 
 def run_ranges(kernel: Callable[..., Any], cuts: Sequence[int], threads: int, *arguments: Any) -> list[Any]:
-    """Call `kernel(start, stop, *arguments)` on every range between neighbouring cuts; results in range order."""
-    if threads <= 1 or len(cuts) <= 2:
+    """Call `kernel(start, stop, *arguments)` on every range between neighboring cuts; results in range order."""
+    if threads <= 1 or len(cuts) <= 2 or not _enabled.get():
         return [kernel(start, stop, *arguments) for start, stop in pairwise(cuts)]
     pool, ranges = _pool(threads), list(pairwise(cuts))
     own = len(ranges) <= threads  # then the caller's thread does the first range itself, instead of waiting
@@ -48,28 +76,73 @@ def _pool(threads: int) -> ThreadPoolExecutor:
         return _pools[owner]
 
 
+# -- compiled kernels on disk -----------------------------------------------------------------------------------------
+
+
 def are_new() -> bool:
     """Nothing has been compiled here yet, so that the first calls will take a while."""
-    folder = _compiled_in()  # without it we cannot tell
-    return folder is not None and not any(folder.glob("find.find_rows-*.nbi"))
+    folder = _cache_folder()  # without it we cannot tell
+    return folder is not None and not any(folder.glob("*.nbi"))
 
 
-def forget_removed() -> None:
-    """Throw away what an earlier version has compiled, if it had a module that is gone; a folder is looked through.
+def register(source: str, kernel: Any) -> None:
+    """Have `discard_stale` care for a file outside this folder that compiles `kernel`."""
+    cache = getattr(kernel, "_cache", None)
+    if cache is not None:
+        _outside[Path(source)] = Path(cache.cache_path)
 
-    An index of numba's cache names the modules of the tuples that a kernel was called with, and cannot be read without
-    them. An upgrade leaves these files where they are.
+
+def discard_stale() -> None:
+    """Delete compiled kernels whose source, or the source of a kernel they call, has changed or is gone.
+
+    Numba compares a cached function with its own file only: after an edit in a function that it calls, the old code
+    would run on. And the index of its cache names the modules of the tuples a kernel was called with, and cannot be
+    read without them: where a module is gone, everything goes.
     """
-    modules = {path.stem for path in Path(__file__).parent.glob("*.py")}
-    folder = _compiled_in()
-    compiled = list(folder.glob("*.nb[ic]")) if folder is not None else []
-    if any(path.name.partition(".")[0] not in modules for path in compiled):
-        for path in compiled:
+    folder = _cache_folder()
+    if folder is None or not folder.is_dir():
+        return
+    now, stamp = _fingerprints(), folder / STAMP
+    try:
+        before = dict(json.loads(stamp.read_text()))
+    except (OSError, ValueError):
+        before = {}
+    if before == now:
+        return
+    folders = {path.stem: cache for path, cache in _outside.items()}
+    compiled = {path: path.name.partition(".")[0] for path in folder.glob("*.nb[ic]")}
+    for name, outside in folders.items():
+        compiled |= dict.fromkeys(outside.glob(f"{name}.*.nb[ic]"), name)
+    gone = not {*compiled.values(), *before}.issubset(now)
+    for path, module in compiled.items():
+        if gone or before.get(module) != now[module]:
             with suppress(OSError):  # another process was quicker, or it is not ours
                 path.unlink()
+    with suppress(OSError):
+        part = stamp.with_name(f"{STAMP}.{os.getpid()}")
+        part.write_text(json.dumps(now))
+        os.replace(part, stamp)
 
 
-def _compiled_in() -> Path | None:
+def _fingerprints() -> dict[str, str]:
+    """Of every kernel file: sizes and times of itself and of the kernel files it imports, directly or not."""
+    files = {path.stem: path for path in [*SOURCES.glob("*.py"), *_outside] if path.stem != "__init__"}
+    needs = {name: set(re.findall(IMPORT, path.read_text(), re.M)) for name, path in files.items()}
+    found = {}
+    for name in files:
+        closure: set[str] = set()
+        todo = [name]
+        while todo:
+            module = todo.pop()
+            if module in files and module not in closure:
+                closure.add(module)
+                todo += needs[module]
+        stats = [(module, files[module].stat()) for module in sorted(closure)]
+        found[name] = ";".join(f"{module}:{stat.st_size}:{stat.st_mtime_ns}" for module, stat in stats)
+    return found
+
+
+def _cache_folder() -> Path | None:
     """Where numba keeps what it has compiled: beside the source, or where it was told to, or the user's own folder."""
     from .find import find_rows
 

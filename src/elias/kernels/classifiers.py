@@ -3,7 +3,7 @@
 Pairs (row, label) are grouped by label, so each classifier row is read once a batch and nothing of size
 batch x K x d exists. (7) needs nothing but z, yhat and y of the pair, so a pair's score, loss and gradients are made
 while its classifier is at hand. A range owns its labels; gradients of phi are summed range by range in a fixed order.
-Twins: `elias.classifiers.scores_torch`, `elias.classifiers.loss_torch`.
+Twins: `elias.network.classifiers.scores_torch`, `elias.network.classifiers.loss_torch`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, o
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pair_loss(z, yhat, y, tiny, most):  # type: ignore[no-untyped-def]
-    """(term of (7), its derivative by z, by yhat) of one pair, as `elias.loss.classification_loss` has them."""
+    """(term of (7), its derivative by z, by yhat) of one pair, as `losses.classification_loss` has them."""
     raised = math.exp(-abs(z))
     sigma = (1.0 if z >= 0.0 else raised) / (1.0 + raised)
     not_sigma = (raised if z >= 0.0 else 1.0) / (1.0 + raised)

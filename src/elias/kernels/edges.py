@@ -1,7 +1,8 @@
 """Equation (5) on the CPU: e = min(1, beta * softmax) over ragged rows of edge logits, and its gradient.
 
 A range owns its rows. Sums are loops of their own, which write nothing: a loop that adds up and writes takes another
-way, and adds in another order, where its arrays happen to lie close together. Twin: `elias.search.edge_scores_torch`.
+way, and adds in another order, where its arrays happen to lie close together.
+Twin: `elias.index.cluster_scores.edge_scores_torch`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     4  the exact score of the labels that can still be among the k best; nothing else reads a full row
 
 Steps 1 and 2 are in `reach.py`, step 3 in `first_look.py`. A label whose upper bound is below the k-th largest lower
-bound cannot be among the k best. One query divided between two threads is in `find_one.py`.
+bound cannot be among the k best.
 
-Twins: `elias.finder.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
+Twins: `elias.network.searcher.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def leave_out(labels, scratch):  # type: ignore[no-untyped-def]
 def shortlist_of(left_out, size, clusters_T, scores_T, edges, scratch):  # type: ignore[no-untyped-def]
     """The `size` best labels that the beam reaches, as candidates from len(left_out) on; returns where they end."""
     first = leave_out(left_out, scratch)
-    count = collect(first, size, clusters_T, scores_T, edges, scratch, np.empty(0, dtype=np.int64), 0)
+    count = collect(first, size, clusters_T, scores_T, edges, scratch)
     return count if count - first <= size else keep_largest(first, count, size, scratch.yhat_at, scratch)
 
 

@@ -6,7 +6,8 @@ unsigned comparison means "higher score, then lower label".
 `best_paths` holds a few times K candidates. When they are full, and after the best cluster, the K best stay and the
 K-th is from then on the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found
 by label through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
-needs no clearing, however many labels there are. Twins: `elias.paths.shortlist_torch`, `elias.search.top_k_torch`.
+needs no clearing, however many labels there are.
+Twins: `elias.index.shortlist.shortlist_torch`, `elias.index.cluster_scores.top_k_torch`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import math
 import numpy as np
 from numba import njit
 
-from .board import so_far
 from .exponent import sum_of_exp
 
 LIKELY = int(np.float32(2.0**-10).view(np.uint32))  # bits of the score where the search for a bar begins
@@ -85,11 +84,8 @@ def bar_for(wanted, below, clusters_T, scores_T, indptr, edge_scores, least_T, e
 
 
 @njit(cache=True, nogil=True)
-def collect(first, wanted, clusters_T, scores_T, edges, scratch, board, phase):  # type: ignore[no-untyped-def]
-    """Candidates first.. : at least the `wanted` best labels that paths reach, each with its best path.
-
-    On a board, if it is one, stands how many there are so far.
-    """
+def collect(first, wanted, clusters_T, scores_T, edges, scratch):  # type: ignore[no-untyped-def]
+    """Candidates first.. : at least the `wanted` best labels that paths reach, each with its best path."""
     place_of, label_at, yhat_at = scratch.place_of, scratch.label_at, scratch.yhat_at
     edge_at, slot_at = scratch.edge_at, scratch.slot_at
     width = clusters_T.size
@@ -121,8 +117,6 @@ def collect(first, wanted, clusters_T, scores_T, edges, scratch, board, phase): 
                     continue
                 yhat_at[place], slot_at[place], edge_at[place] = score, slot, edges.scores[i]
             at_T[slot] = ends_T[slot]
-            if board.size:
-                so_far(board, phase, count - first)
         if bar == 0 or count - first >= wanted:
             return count
         paths += paths >> 1

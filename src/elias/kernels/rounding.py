@@ -4,7 +4,7 @@
 
 A value is rounded up as often as it is near the upper neighbour, so that steps much smaller than the spacing of
 bfloat16 add up to what they should. The random bits are a hash and not a stream: they do not depend on the order of the
-rows, on threads, or on where a run was stopped. Twin: `elias.rounding.rounded_torch`.
+rows, on threads, or on where a run was stopped. Twin: `elias.core.rounding.rounded_torch`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .numbers import as_float
 
 @njit(cache=True, nogil=True)
 def mix(x):  # type: ignore[no-untyped-def]
-    """A 32-bit finaliser, as in `elias.noise`."""
+    """A 32-bit finaliser, as in `elias.core.noise`."""
     x = np.uint32(x)
     x = np.uint32(np.uint32(x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D))
     x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))

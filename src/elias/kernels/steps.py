@@ -2,7 +2,7 @@
 
 Each row has its own step count (for bias correction) and remembers the decay it has already received, so
 weight decay is applied lazily and still equals decay at every step. Rows may be bfloat16 (uint16), which are rounded
-stochastically; `noise` is that of the step. Twins: the `..._torch` functions of `elias.table_steps`.
+stochastically; `noise` is that of the step. Twins: the `..._torch` functions of `elias.core.row_optimizers`.
 """
 
 from __future__ import annotations

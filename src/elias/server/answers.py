@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..predictions import Predictions
+    from ..core.predictions import Predictions
 
 SMALL = 32
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -14,8 +14,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from ..errors import EliasError
-from ..version import __version__
+from ..core.errors import EliasError
+from ..core.version import __version__
 from . import look, routes
 from .batching import Batcher
 from .errors import ServiceError, invalid

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..errors import EliasError
+from ..core.errors import EliasError
 
 CODES = {
     400: "bad_request",

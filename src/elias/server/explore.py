@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..inspection import ASSIGNED, overview
-from ..predictor import Model
+from ..evaluation.inspect import ASSIGNED, overview
+from ..model.model import Model
 
 NEAREST = 10
 MOST_CLUSTERS = 50  # of a label

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import EliasError
+from ..core.errors import EliasError
 from .batching import ClientGone
 from .errors import CODES, ServiceError, error_body, of
 from .metrics import Metrics

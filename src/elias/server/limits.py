@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from ..errors import SettingsError, did_you_mean
+from ..core.errors import SettingsError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)

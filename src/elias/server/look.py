@@ -14,14 +14,7 @@ from .models import Served
 from .paths import paths_of
 from .queries import StrictRoute
 from .routes import ModelName, body_of, errors, parsed_body
-from .schemas import (
-    ClusterAnswer,
-    IndexAnswer,
-    LabelAnswer,
-    LabelsAnswer,
-    PathsAnswer,
-    PathsRequest,
-)
+from .schemas import ClusterAnswer, IndexAnswer, LabelAnswer, LabelsAnswer, PathsAnswer, PathsRequest
 from .service import Service
 
 

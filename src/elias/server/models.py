@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EliasError, InputError, ModelError, did_you_mean
+from ..core.errors import EliasError, InputError, ModelError, did_you_mean
 from .errors import ServiceError, busy, shown
 
 if TYPE_CHECKING:
-    from ..predictor import Model
+    from ..model.model import Model
     from .explore import Explorer
     from .label_search import LabelSearch
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from ..errors import did_you_mean
+from ..core.errors import did_you_mean
 from .errors import invalid, shown
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
-from ..errors import EliasError
+from ..core.errors import EliasError
 from .answers import whole_answer
 from .asking import checked
 from .bodies import read_body

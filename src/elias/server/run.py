@@ -21,7 +21,7 @@ from pathlib import Path
 
 import uvicorn
 
-from ..errors import EliasError, InputError
+from ..core.errors import EliasError, InputError
 from . import logs
 from .app import create_app
 from .errors import ServiceError

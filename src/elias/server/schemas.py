@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import did_you_mean
+from ..core.errors import did_you_mean
 from .errors import ServiceError, invalid, shown
 
 REF = "#/components/schemas/{model}"

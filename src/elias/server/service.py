@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import EliasError
+from ..core.errors import EliasError
 from .batching import Batcher
 from .limits import Limits
 from .metrics import Metrics

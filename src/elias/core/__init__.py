@@ -1,0 +1,1 @@
+"""What every chapter uses: errors, settings, files, randomness, metrics, tokenization, and tables trained by row."""

@@ -1,0 +1,124 @@
+"""Settings that follow from the size of the data: every None filled in, by the same rule for every dataset."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from .errors import SettingsError
+from .settings import ONE_VERSUS_ALL, FusionSettings, Settings, StageSettings
+
+MOST_VALIDATION = 4000  # rows
+FEWEST = 100  # rows to learn a final score from
+DRAWS = ((5_000, 4), (100_000, 2))  # training rows below which so many draws of calibration rows are held out
+UNITS, ROWS_A_UNIT = 32, 30  # of the final score, at most; calibration rows that one takes
+PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of so many rows, at least
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """What `resolve` looks at."""
+
+    rows: int
+    labels: int  # with at least one training row
+    pairs: int
+    has_texts: bool = True
+    has_words: bool = True  # texts or sparse vectors
+    own_validation: int = 0  # rows of a validation file
+    label_texts: int = 0  # training rows that label texts can give
+
+
+def resolve(settings: Settings, size: DataSize) -> Settings:
+    """Fill in every None from the size of the data. The same rule for every dataset.
+
+    C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
+    epochs: about 300,000 rows in stage 1, at least 3 and at most 6 epochs; 400,000, 4 and 8 in stage 2
+    One-versus-all: one cluster, K = L, one stage with the epochs of both.
+    """
+    one_versus_all = settings.model.kind == ONE_VERSUS_ALL
+    if one_versus_all:
+        settings = _all_labels(settings, size)
+    clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
+    per_cluster = max(1.0, size.labels / clusters)
+    kappa = settings.index.kappa or math.ceil(10 * per_cluster)
+    held_out = settings.split.validation_rows
+    if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
+        held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
+        held_out = min(MOST_VALIDATION, held_out)
+    batch = max(16, min(512, size.rows // 50))
+    calibration, draws = _calibration(settings, size)
+    if size.own_validation:  # the file serves both
+        held_out = max(0, min(held_out, size.own_validation - calibration))
+    visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
+    epochs1 = min(6, max(3, round(300_000 / visits)))
+    epochs2 = min(8, max(4, round(400_000 / visits)))
+    if one_versus_all:
+        epochs1 += epochs2
+    kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
+    own_dim = kind in ("bag", "hybrid") or (kind == "vectors" and size.has_words)
+    if own_dim and settings.model.label_dim >= settings.encoder.dim:
+        raise SettingsError(
+            f"model.label_dim={settings.model.label_dim}: phi has encoder.dim={settings.encoder.dim} dimensions; "
+            "say less, or 0 for no projection"
+        )
+    return replace(
+        settings,
+        split=replace(settings.split, validation_rows=held_out, calibration_rows=calibration),
+        features=replace(settings.features, min_df=settings.features.min_df or (2 if size.rows >= 1000 else 1)),
+        clustering=replace(settings.clustering, clusters=clusters),
+        encoder=replace(settings.encoder, kind=kind),
+        index=replace(
+            settings.index,
+            kappa=kappa,
+            beta=settings.index.beta or per_cluster,
+            shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
+        ),
+        fusion=_resolve_fusion(settings.fusion, calibration, draws),
+        stage1=_resolve_stage(settings.stage1, epochs1, batch),
+        stage2=_resolve_stage(settings.stage2, epochs2, batch),
+    )
+
+
+def _all_labels(settings: Settings, size: DataSize) -> Settings:
+    """One cluster with an edge to every label, and a shortlist of all: yhat = 1 everywhere."""
+    if settings.index.shortlist_size not in (None, size.labels):
+        given = f"index.shortlist_size={settings.index.shortlist_size}"
+        raise SettingsError(f"{given}: model.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
+    fixed = {"clustering.clusters": 1, "index.shortlist_size": size.labels, "index.kappa": size.labels}
+    return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
+
+
+def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
+    """(calibration rows, draws): what the final score is learned from."""
+    rows, draws = settings.split.calibration_rows, settings.fusion.draws
+    learns = settings.ranker.enabled and size.has_words
+    if draws and size.own_validation:
+        raise SettingsError(f"fusion.draws={draws}: the rows of the validation file serve for the score; leave it out")
+    if draws is None:
+        usual = next((times for limit, times in DRAWS if size.rows < limit), 0)
+        apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
+        draws = usual if learns and apart and settings.fusion.kind != "product" else 0
+    if rows is None and not learns:
+        rows = 0
+    elif rows is None and draws:
+        rows = min(MOST_VALIDATION, size.rows // 4)
+    elif rows is None:  # some, however few rows there are
+        enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
+        rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
+        rows = rows if rows >= FEWEST else 0
+    return rows, draws if rows and learns else 0
+
+
+def _resolve_fusion(fusion: FusionSettings, rows: int, draws: int) -> FusionSettings:
+    """Few rows bear few units, and must be passed over more often: it is steps that count."""
+    units = min(UNITS, max(4, rows // ROWS_A_UNIT))
+    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, draws) * rows / BATCH))))
+    return replace(fusion, draws=draws, hidden=fusion.hidden or units, epochs=fusion.epochs or passes)
+
+
+def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:
+    return replace(
+        stage,
+        epochs=epochs if stage.epochs is None else stage.epochs,
+        batch_size=stage.batch_size or batch_size,
+    )

@@ -1,0 +1,242 @@
+"""Large tables: label classifiers, word embeddings, edge logits.
+
+A table is touched through two calls only, `gather(rows)` and `apply(rows, gradients, rate)`, and keeps its
+optimiser state by row: rows that no batch touched cost nothing. That is all another process would need to
+own a share of the rows. A `Tape` remembers what a forward pass gathered, so that after `backward` every
+gradient finds its table.
+
+Three optimisers, all by row: `table_steps`. Decay reaches untouched rows lazily: the running sum of log(1 - rate*decay)
+is kept once, and what a row has had of it is kept by row; momentum likewise. `gather` includes what is owed, so nobody
+can tell; who reads `values` settles first.
+
+Values are float32, or bfloat16 with stochastic rounding: half the memory, and every write is off by up to 2^-7 of the
+value, to either side. The noise depends on (key, step, row, column) alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import kernels
+from .rng import key
+from .rounding import as_array
+from .row_optimizers import STATE, Step, TableOptimiser, catch_up_torch, next_pull, step_torch, stored
+
+SETTLED_AT_ONCE = 1 << 16  # rows
+
+
+class RowTable:
+    """rows x width float32 or bfloat16 values with row-sparse optimiser state (made on the first `apply`)."""
+
+    def __init__(self, values: Tensor, optimiser: TableOptimiser | None = None, *, threads: int = 1) -> None:
+        assert values.dim() == 2 and values.is_contiguous()
+        assert values.dtype in (torch.float32, torch.bfloat16)
+        self.values = values
+        self.optimiser = optimiser or TableOptimiser()
+        self.threads = threads
+        self.state: dict[str, Tensor] = {}
+        self.decay_sum, self.clock, self.key = 0.0, 0, 0  # the key of its noise
+        self.pull = torch.zeros(1, dtype=torch.float64)  # of momentum: `table_steps`
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def width(self) -> int:
+        return self.values.shape[1]
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """A copy of some rows as they are now, the decay they are owed included."""
+        owed = self.owed(rows)
+        values = self.values[rows].float()
+        return values if owed is None else values.mul_(owed[:, None])
+
+    def array(self) -> np.ndarray:
+        """The values as kernels read them; bfloat16 as its bits."""
+        return as_array(self.values)
+
+    def owed(self, rows: Tensor) -> Tensor | None:
+        """The factor of decay that `values[rows]` still lack; None where they lack none.
+
+        Momentum is no factor: rows that are owed some get it here.
+        """
+        if "touched" in self.state:
+            self._catch_up(rows)
+            return None
+        if not self.state or self.decay_sum == 0.0:
+            return None
+        if self.values.device.type == "cpu":
+            from ..kernels.steps import owed_rows
+
+            out = torch.empty(len(rows))
+            arrays = (rows.long().contiguous().numpy(), self.state["decayed"].numpy(), self.decay_sum, out.numpy())
+            kernels.run(owed_rows, len(rows), self.threads, *arrays)
+            return out
+        return torch.exp(self.decay_sum - self.state["decayed"][rows]).float()
+
+    @torch.no_grad()
+    def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
+        """One optimiser step on `rows` (each row at most once); every other row owes the step's decay."""
+        self.begin_step(rate)
+        self.step_rows(rows, gradients, rate)
+
+    @torch.no_grad()
+    def step_rows(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
+        """The step that `begin_step` began, on some of its rows; each row at most once in a step."""
+        if self.values.device.type == "cpu":
+            self._apply_cpu(rows, gradients, rate)
+            return
+        step_torch(self.step_of(rows, gradients, rate))
+
+    def step_of(self, rows: Tensor, gradients: Tensor, rate: float) -> Step:
+        """As the definition wants it."""
+        return Step(
+            self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser,
+            self.noise, self.clock, self.pull,
+        )  # fmt: skip
+
+    @property
+    def noise(self) -> int:
+        """What the rounding of this step is keyed by; 32 bits."""
+        return key(self.key, self.clock) & 0xFFFFFFFF
+
+    def begin_step(self, rate: float) -> None:
+        """Every row owes the step's decay from now on; rows that have a gradient step with it."""
+        if self.state.keys() != set(STATE[self.optimiser.kind]):
+            self.start()
+        self.clock += 1
+        self.decay_sum += math.log1p(-rate * self.optimiser.decay)
+        if self.optimiser.kind == "sgd":
+            self.pull = next_pull(self.pull, rate, self.optimiser)
+
+    def start(self) -> None:
+        """Settle, and begin again with the state of a new optimiser: no moments, no steps."""
+        self.settle()
+        n_rows, device = len(self.values), self.values.device
+        made = {
+            "second": torch.zeros(n_rows, device=device),
+            "steps": torch.zeros(n_rows, dtype=torch.int32, device=device),
+            "touched": torch.zeros(n_rows, dtype=torch.int32, device=device),
+            "decayed": torch.zeros(n_rows, dtype=torch.float64, device=device),
+        }
+        if self.optimiser.kind == "adamw":
+            made |= {name: torch.zeros(self.values.shape, device=device) for name in ("first", "second")}
+        if self.optimiser.kind == "sgd":
+            made["first"] = torch.zeros_like(self.values)
+        self.state = {name: made[name] for name in STATE[self.optimiser.kind]}
+        self.decay_sum, self.clock, self.pull = 0.0, 0, torch.zeros(1, dtype=torch.float64)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Give every row what it is owed, so that `values` are what dense steps would have made them."""
+        if not self.state:
+            return
+        if "touched" in self.state:
+            for rows in torch.split(torch.arange(len(self), device=self.values.device), SETTLED_AT_ONCE):
+                self._catch_up(rows)
+            return
+        if self.values.dtype == torch.float32:
+            owed = torch.exp(self.decay_sum - self.state["decayed"]).to(self.values.dtype)
+            self.values.mul_(owed[:, None])
+        else:
+            self._settle_rounded()
+        self.state["decayed"].fill_(self.decay_sum)
+
+    def _settle_rounded(self) -> None:
+        """Decay of bfloat16 rows that are owed some; the others are not rounded again."""
+        if self.values.device.type == "cpu":
+            from ..kernels.rounding import decay_rows
+
+            arrays = (self.array(), self.state["decayed"].numpy(), self.decay_sum, self.noise)
+            kernels.run(decay_rows, len(self), self.threads, *arrays)
+            return
+        late = torch.nonzero(self.state["decayed"] != self.decay_sum)[:, 0]
+        for rows in torch.split(late, SETTLED_AT_ONCE):
+            owed = torch.exp(self.decay_sum - self.state["decayed"][rows]).float()[:, None]
+            self.values[rows] = stored(owed * self.values[rows], self.values, rows, self.noise)
+
+    @torch.no_grad()
+    def _catch_up(self, rows: Tensor) -> None:
+        """Give some rows the decay and the momentum of the steps since they were touched."""
+        if self.values.device.type == "cpu":
+            from ..kernels.steps import catch_up_rows
+
+            kernels.run(catch_up_rows, len(rows), self.threads, rows.long().contiguous().numpy(), *self._sgd_arrays())
+            return
+        late = rows[self.state["touched"][rows] != self.clock]
+        nothing = torch.zeros((len(late), self.width), device=self.values.device)
+        catch_up_torch(self.step_of(late, nothing, 0.0))
+
+    def _sgd_arrays(self) -> tuple[Any, ...]:
+        state = [as_array(self.state[name]) for name in STATE["sgd"]]
+        numbers = (self.clock, self.decay_sum, self.pull.numpy(), self.optimiser.momentum, self.noise)
+        return (self.array(), *state, *numbers)
+
+    def to(self, device: torch.device | str) -> RowTable:
+        """Move values and state; returns the table itself."""
+        self.values = self.values.to(device)
+        self.state = {name: tensor.to(device) for name, tensor in self.state.items()}
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything a checkpoint needs, by name: the live tensors, not copies."""
+        own = {"values": self.values, "decay_sum": torch.tensor(self.decay_sum, dtype=torch.float64)}
+        return {**own, "clock": torch.tensor(self.clock), "pull": self.pull, **self.state}
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take up where `tensors` left off."""
+        self.values.copy_(tensors["values"])
+        self.decay_sum = float(tensors["decay_sum"])
+        self.clock = int(tensors.get("clock", 0))  # checkpoints of before there was one have no use for it
+        self.pull = tensors.get("pull", self.pull).clone()
+        own = ("values", "decay_sum", "clock", "pull")
+        state = {name: tensor for name, tensor in tensors.items() if name not in own}
+        self.state = {name: tensor.to(self.values.device, copy=True) for name, tensor in state.items()}
+
+    def _apply_cpu(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
+        from ..kernels.steps import adamw_rows, rowwise_rows, sgd_rows
+
+        constants = self.optimiser
+        given = (rows.long().contiguous().numpy(), gradients.contiguous().numpy())
+        if constants.kind == "sgd":
+            kernels.run(sgd_rows, len(rows), self.threads, *given, *self._sgd_arrays(), rate)
+            return
+        places = (*given, self.array())
+        state = [self.state[name].numpy() for name in STATE[constants.kind]]
+        last = (constants.beta2, constants.epsilon, self.noise)
+        if constants.kind == "adamw":
+            numbers = [self.decay_sum, rate, constants.beta1, *last]
+            kernels.run(adamw_rows, len(rows), self.threads, *places, *state, *numbers)
+        else:
+            kernels.run(rowwise_rows, len(rows), self.threads, *places, *state, self.decay_sum, rate, *last)
+
+
+@dataclass
+class Tape:
+    """What one forward pass took from the tables, and the gradients that came back."""
+
+    gathered: list[tuple[RowTable, Tensor, Tensor]] = field(default_factory=list)
+    pushed: list[tuple[RowTable, Tensor, Tensor]] = field(default_factory=list)
+    rates: dict[RowTable, float] = field(default_factory=dict)  # of tables that a kernel may step at once
+
+    def gather(self, table: RowTable, rows: Tensor) -> Tensor:
+        """Rows of a table as a leaf of the graph."""
+        leaf = table.gather(rows).requires_grad_()
+        self.gathered.append((table, rows, leaf))
+        return leaf
+
+    def push(self, table: RowTable, rows: Tensor, gradients: Tensor) -> None:
+        """A gradient that a kernel computed itself."""
+        self.pushed.append((table, rows, gradients))
+
+    def gradients(self) -> list[tuple[RowTable, Tensor, Tensor]]:
+        """(table, rows, gradient) of everything that received one."""
+        leaves = [(table, rows, leaf.grad) for table, rows, leaf in self.gathered if leaf.grad is not None]
+        return [*leaves, *self.pushed]

@@ -1,0 +1,85 @@
+"""Label texts as training rows: the text of a label is one more text that has this label.
+
+Rows of this kind carry KIND_LABEL_TEXT: they never count in N, n_l or propensities, are never held out, and have no
+id, so nothing of theirs is masked. Only labels with a training row of their own get one: a label without any would
+otherwise be learned from a name alone. With `lexical.unseen` words find such a label by its text.
+`ids`: the label's id stands before its text unless it is the text; ids can be names that other texts use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import LabelSet, Rows
+from .rows import KIND_LABEL_TEXT, TextColumn
+
+
+def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows:
+    """`rows`, then a row for every label that has a text and a row among them. Vectors stay as they are."""
+    numbers = _with_text(rows, labels)
+    count = len(numbers)
+    if count == 0:
+        return rows
+    own = (np.ones(count, dtype=np.float32), numbers, np.arange(count + 1))
+    pairs = sp.csr_matrix(own, shape=(count, len(labels)))
+    nothing = sp.csr_matrix((count, len(labels)), dtype=rows.excluded.dtype)
+    return replace(
+        rows,
+        texts=TextColumn(_chain(rows, labels, numbers, ids)),
+        labels=_below(rows.labels, pairs),
+        excluded=_below(rows.excluded, nothing),
+        ids=None,
+        groups=None,
+        weights=np.concatenate([rows.weights, np.ones(count, dtype=np.float32)]),
+        kinds=np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)]),
+    )
+
+
+def count_label_texts(rows: Rows, labels: LabelSet) -> int:
+    """How many rows `with_label_texts` would add."""
+    return len(_with_text(rows, labels))
+
+
+def _with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
+    """Numbers of the labels that have a text and a row; none where rows are vectors."""
+    if rows.texts is None or not labels.has_texts:
+        return np.empty(0, dtype=np.int64)
+    return _that_have_text(np.bincount(rows.labels.indices, minlength=len(labels)) > 0, labels)
+
+
+def unseen_labels(matrix: sp.csr_matrix, labels: LabelSet) -> np.ndarray:
+    """Numbers of the labels that have a text and no row; `matrix` is rows x L."""
+    return _that_have_text(np.bincount(matrix.indices, minlength=len(labels)) == 0, labels)
+
+
+def _that_have_text(chosen: np.ndarray, labels: LabelSet) -> np.ndarray:
+    numbers = np.flatnonzero(chosen).tolist()
+    return np.array([number for number in numbers if labels.texts[number]], dtype=np.int64)
+
+
+def ids_differ(labels: LabelSet) -> bool:
+    """Some label's id is not its text, so that `ids` makes a difference."""
+    pairs = zip(labels.ids, labels.texts, strict=True)
+    return any(text and text != name and any(map(str.isalpha, name)) for name, text in pairs)
+
+
+def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iterator[str]:
+    yield from rows.texts or ()
+    yield from texts_of(labels, numbers, ids=ids)
+
+
+def texts_of(labels: LabelSet, numbers: np.ndarray, *, ids: bool = False) -> Iterator[str]:
+    """The texts of some labels as rows have them: id where it is a name, text, alternative names."""
+    for number in numbers.tolist():
+        name, text = labels.ids[number], labels.texts[number]
+        before = f"{name} " if ids and name != text and any(map(str.isalpha, name)) else ""
+        yield f"{before}{text} {labels.alternatives[number]}".strip()
+
+
+def _below(upper: sp.csr_matrix, lower: sp.csr_matrix) -> sp.csr_matrix:
+    stacked: sp.csr_matrix = sp.csr_matrix(sp.vstack([upper, lower], format="csr"), dtype=upper.dtype)
+    return stacked

@@ -1,0 +1,94 @@
+"""Measure a model on a dataset: its predictions for one split, scored by `metrics`.
+
+The dataset may number its labels differently from the model and may hold labels the model never saw: those
+keep their place in the denominators and can never be hit.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.errors import InputError
+from ..core.metrics import Decile, Metrics, PerLabel, by_decile, evaluate, per_label
+from ..core.predictions import Predictions
+from ..core.propensity import check_strength, rare_first
+from ..dataset import Dataset, LabelSet, Rows
+from ..model.ensemble import Ensemble
+from ..model.model import Model
+
+DEPTH = 100
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    metrics: Metrics
+    deciles: list[Decile]
+    predictions: Predictions
+    labels: sp.csr_matrix  # the truth, in the model's numbers
+    label_ids: list[str]  # of its columns
+    label_counts: np.ndarray
+    seconds: float
+
+    def per_label(self, k: int = 5) -> PerLabel:
+        return per_label(self.predictions.labels, self.labels, label_counts=self.label_counts, k=k)
+
+
+def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", *, rare: float = 0.0) -> Evaluation:
+    """P, nDCG, PSP, PSnDCG and R of a model on one split of a dataset."""
+    rows = data.splits.get(split)
+    if rows is None:
+        raise InputError(f"{data.name} has no {split} rows; it has {', '.join(data.splits)}")
+    place, label_ids = _places(data.labels, model.labels)
+    labels = _renumbered(rows.labels, place, len(label_ids))
+    excluded = sp.csr_matrix(_renumbered(rows.excluded, place, len(label_ids))[:, : len(model.labels)])
+    if data.settings.exclude_own_id and rows.ids is not None:
+        excluded = sp.csr_matrix(excluded + _own_pairs(rows.ids, model.labels))
+    started = time.perf_counter()
+    found = model.predict_rows(_inputs(rows), excluded, DEPTH)
+    if rare:
+        check_strength(rare)
+        found = rare_first(found, model, rare, DEPTH)
+    seconds = time.perf_counter() - started
+    counts = np.concatenate([model.label_counts, np.zeros(len(label_ids) - len(model.labels), dtype=np.int64)])
+    metrics = evaluate(
+        found.labels, labels, label_counts=counts, n_train=model.n_train,
+        a=data.settings.propensity_a, b=data.settings.propensity_b,
+    )  # fmt: skip
+    deciles = by_decile(found.labels, labels, label_counts=counts, k=DEPTH)
+    return Evaluation(metrics, deciles, found, labels, label_ids, counts, seconds)
+
+
+def _own_pairs(ids: list[str], labels: LabelSet) -> sp.csr_matrix:
+    """(row, label with the row's id), for labels of the model: the dataset's own need not include it."""
+    numbers = [labels.number_of.get(row_id, -1) for row_id in ids]
+    rows = np.flatnonzero(np.array(numbers) >= 0)
+    pairs = (np.ones(len(rows), dtype=np.bool_), (rows, np.array(numbers)[rows]))
+    return sp.csr_matrix(pairs, shape=(len(ids), len(labels)))
+
+
+def _inputs(rows: Rows) -> object:
+    return rows.texts if rows.texts is not None else rows.vectors
+
+
+def _places(theirs: LabelSet, ours: LabelSet) -> tuple[np.ndarray, list[str]]:
+    """The column each of the dataset's labels gets: the model's number, or a new one after the last."""
+    names = list(ours.ids)
+    place = np.empty(len(theirs), dtype=np.int64)
+    for number, label_id in enumerate(theirs.ids):
+        found = ours.number_of.get(label_id)
+        if found is None:
+            found = len(names)
+            names.append(label_id)
+        place[number] = found
+    return place, names
+
+
+def _renumbered(matrix: sp.csr_matrix, place: np.ndarray, n_labels: int) -> sp.csr_matrix:
+    arrays = (matrix.data, place[matrix.indices], matrix.indptr)
+    renumbered = sp.csr_matrix(arrays, shape=(matrix.shape[0], n_labels))
+    renumbered.sort_indices()
+    return renumbered

@@ -1,0 +1,48 @@
+"""A smaller model of a trained one: classifier rows in fewer bytes, fewer edges a cluster.
+
+Both change the model a little. `compact` never guesses by how much: measure it with `elias compact --data`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..core.embedding_table import RowTable
+from ..core.errors import InputError
+from ..core.settings import PRECISIONS
+from ..network.network import Network
+from ..network.quantization import StoredRows
+from .model import Model
+
+
+def compact(model: Model, *, precision: str | None = None, prune: int | None = None) -> Model:
+    """`model` with its classifiers in `precision` and the `prune` strongest edges of each cluster.
+
+    A label keeps its strongest edge, whatever `prune` says. Rows that were rounded once are not rounded again.
+    """
+    network = model.network
+    if precision is not None and precision not in PRECISIONS:
+        raise InputError(f'precision "{precision}": must be one of {", ".join(PRECISIONS)}')
+    if prune is not None and prune < 1:
+        raise InputError(f"prune={prune}: keep at least one edge a cluster")
+    weights = network.classifier_weights
+    if precision not in (None, _precision(weights)):
+        if isinstance(weights, StoredRows):
+            raise InputError(
+                f"the classifiers are {weights.precision} already; compact the model they came from to {precision}"
+            )
+        assert precision is not None
+        weights = StoredRows.of(weights.values.cpu().numpy(), precision, threads=network.threads)
+    index = network.learned_index()
+    if prune is not None:
+        index = index.prune(keep=prune, keep_parents=True)
+    smaller = Network(
+        network.encoder, network.clusters, index, weights, network.classifier_biases, network.settings,
+        projection=network.projection, threads=network.threads,
+    )  # fmt: skip
+    note = {"precision": _precision(weights), "edges": index.n_edges}
+    return replace(model, network=smaller, about={**model.about, "compacted": note})
+
+
+def _precision(weights: RowTable | StoredRows) -> str:
+    return weights.precision if isinstance(weights, StoredRows) else "float32"

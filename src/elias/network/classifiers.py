@@ -1,0 +1,156 @@
+"""Label classifiers over a shortlist: z = w_l . phi + b_l, and the loss (7) of p = sigmoid(z) * yhat.
+
+Nothing here holds batch x K x d floats: the CPU kernels group pairs by label and read each classifier once a batch;
+the torch twins work through the shortlist in chunks of columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..core.embedding_table import RowTable, Tape
+from ..core.row_optimizers import STATE
+from . import losses as equations
+from .quantization import StoredRows
+
+CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
+PAIRS_PER_RANGE = 1 << 14
+MOST_RANGES = 16
+
+
+def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable) -> Tensor:
+    """z of every shortlisted label, without gradients; 0 at PAD."""
+    if phi_BD.device.type != "cpu" or not isinstance(weights, RowTable):
+        return scores_torch(phi_BD, labels_BS, weights, biases, None)
+    from ..kernels.classifiers import forward
+
+    pairs = _Pairs(phi_BD, labels_BS, weights, biases)
+    z = np.zeros(labels_BS.numel(), dtype=np.float32)
+    arrays = (*pairs.groups, pairs.width, pairs.phi, weights.array(), pairs.owed, pairs.biases, z)
+    kernels.run_ranges(forward, pairs.cuts, weights.threads, *arrays)
+    return torch.from_numpy(z).view(labels_BS.shape)
+
+
+def loss(
+    phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+    weights: RowTable, biases: RowTable, tape: Tape,
+) -> Tensor:  # fmt: skip
+    """(7) of a shortlist; classifiers get their gradients through the tape."""
+    if phi_BD.device.type != "cpu":
+        return loss_torch(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)
+    value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)  # type: ignore[no-untyped-call]
+    return value
+
+
+def loss_torch(
+    phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+    weights: RowTable, biases: RowTable, tape: Tape,
+) -> Tensor:  # fmt: skip
+    """The definition, on any device."""
+    z_BS = scores_torch(phi_BD, labels_BS, weights, biases, tape)
+    return equations.classification_loss(z_BS, yhat_BS, y_BS, labels_BS >= 0, weight_B)
+
+
+def scores_torch(
+    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable, tape: Tape | None
+) -> Tensor:
+    """The definition, on any device, differentiable through the tape."""
+    real_BS = labels_BS >= 0
+    rows_U, inverse = torch.unique(labels_BS[real_BS], return_inverse=True)
+    if tape is None:
+        weights_UD, biases_U1 = weights.gather(rows_U), biases.gather(rows_U)
+    else:
+        assert isinstance(weights, RowTable)
+        weights_UD, biases_U1 = tape.gather(weights, rows_U), tape.gather(biases, rows_U)
+    place_BS = torch.zeros_like(labels_BS)
+    place_BS[real_BS] = inverse
+    if len(rows_U) == 0:
+        return torch.zeros_like(labels_BS, dtype=phi_BD.dtype)
+    columns = max(1, CHUNK_FLOATS // max(1, phi_BD.numel()))
+    pieces = [
+        torch.einsum("bd,bsd->bs", phi_BD, weights_UD[place]) + biases_U1[place, 0]
+        for place in torch.split(place_BS, columns, dim=1)
+    ]
+    return torch.cat(pieces, dim=1).masked_fill(~real_BS, 0.0)
+
+
+def fixed_ranges(starts: np.ndarray) -> list[int]:
+    """Cuts between labels into ranges of about PAIRS_PER_RANGE pairs.
+
+    The sums of `backward`, and so its rounding, depend on the shortlist and not on the number of threads.
+    """
+    n_ranges = int(np.clip(starts[-1] // PAIRS_PER_RANGE, 1, MOST_RANGES))
+    inner = np.searchsorted(starts, [starts[-1] * i // n_ranges for i in range(1, n_ranges)])
+    return [0, *inner.tolist(), len(starts) - 1]
+
+
+class _Pairs:
+    """A shortlist grouped by label, and what the kernels need of the tables."""
+
+    def __init__(self, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable) -> None:
+        from ..kernels.classifiers import group_by_label
+
+        self.groups = group_by_label(labels_BS.contiguous().numpy(), np.empty(len(weights), dtype=np.int32))
+        self.width = max(1, labels_BS.shape[1])
+        self.phi = phi_BD.detach().contiguous().numpy()
+        self.cuts = fixed_ranges(self.groups[1])
+        self.rows = torch.from_numpy(self.groups[0])
+        owed = weights.owed(self.rows)
+        self.owed = np.ones(len(self.rows), dtype=np.float32) if owed is None else owed.numpy()
+        self.biases = biases.gather(self.rows).numpy()[:, 0]
+
+
+class _Loss(torch.autograd.Function):
+    """The CPU kernel as a differentiable function of phi and yhat; the gradients are made with the loss."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+        weights: RowTable, biases: RowTable, tape: Tape,
+    ) -> Tensor:  # fmt: skip
+        pairs = _Pairs(phi_BD, labels_BS, weights, biases)
+        scale_B = (-weight_B.double() / equations.mean_over(labels_BS >= 0)).numpy()
+        grad_yhat = np.zeros(labels_BS.shape, dtype=np.float32)
+        grad_bias_U = np.empty(len(pairs.rows), dtype=np.float32)
+        arrays = (
+            *pairs.groups, pairs.width, pairs.phi, yhat_BS.detach().contiguous().numpy().ravel(),
+            y_BS.contiguous().numpy().ravel(), scale_B, equations.TINY, equations.MOST,
+            weights.array(), pairs.owed, pairs.biases, grad_yhat.ravel(), grad_bias_U,
+        )  # fmt: skip
+        shares, grad_UD = _run_loss(pairs, weights, tape, arrays)
+        grad_phi = shares[0][1]
+        for _, share in shares[1:]:
+            grad_phi += share
+        ctx.gradients = (grad_phi, grad_yhat, grad_bias_U[:, None], grad_UD)
+        ctx.rows, ctx.weights, ctx.biases, ctx.tape = pairs.rows, weights, biases, tape
+        return torch.tensor(sum(total for total, _ in shares), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        factor = float(grads[0])
+        made = [torch.from_numpy(gradient) for gradient in ctx.gradients if gradient is not None]
+        phi, yhat, biases, *weights = made if factor == 1.0 else [gradient * factor for gradient in made]
+        assert weights or factor == 1.0, "classifiers have stepped with the loss as it was"
+        ctx.tape.push(ctx.biases, ctx.rows, biases)
+        if weights:
+            ctx.tape.push(ctx.weights, ctx.rows, weights[0])
+        return phi, yhat, None, None, None, None, None, None
+
+
+def _run_loss(pairs: _Pairs, weights: RowTable, tape: Tape, arrays: Any) -> tuple[list[Any], np.ndarray | None]:
+    """(loss and gradient of phi by range, gradients of the classifiers); no gradients where they have stepped."""
+    from ..kernels.classifiers import loss_and_gradients, loss_and_step
+
+    rate, constants = tape.rates.get(weights), weights.optimiser
+    if rate is None or constants.kind != "rowwise":
+        grad_UD = np.empty((len(pairs.rows), pairs.phi.shape[1]), dtype=np.float32)
+        return kernels.run_ranges(loss_and_gradients, pairs.cuts, weights.threads, *arrays, grad_UD), grad_UD
+    weights.begin_step(rate)
+    state = [weights.state[name].numpy() for name in STATE["rowwise"]]
+    numbers = (weights.decay_sum, rate, constants.beta2, constants.epsilon, weights.noise)
+    return kernels.run_ranges(loss_and_step, pairs.cuts, weights.threads, *arrays, *state, *numbers), None

@@ -1,0 +1,145 @@
+"""One-versus-all: the same encoder and classifiers, trained on every label of every text. No index, no sampling.
+
+    p_l = sigmoid(w_l . phi(x) + b_l)
+    L   = - sum over batch x L of   y log p + (1 - y) log(1 - p),   divided by batch x min(L, K)
+
+The yardstick for the index: the paper's table 2. It is the network with one cluster that holds all labels, so that
+yhat = 1 everywhere, and it is saved and searched as that: prediction with K = L is exact. Only the loss is computed
+otherwise, as dense products over blocks of labels. Labels without a training row are in no cluster and in no sum.
+(7) would divide by batch x L; with K, of training, a label's
+gradient has the size it has in ELIAS, and AdamW's epsilon means the same.
+
+Shapes: B batch, L labels of the cluster, N labels of a range, D dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import kernels
+from ..core.embedding_table import RowTable, Tape
+from ..encoders.protocol import Learning
+from ..index.cluster_scores import Ragged
+from .network import Batch, Network
+
+RANGE = 2048  # labels of one product; fixed, so that sums do not depend on the number of threads
+BLOCK = 8 * RANGE  # labels whose gradients are held at once
+
+
+class OneVersusAll(Network):
+    """A network in training; once saved it is a `Network` like any other."""
+
+    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
+        """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
+        phi_BD = self.projected(self.encoder.encode(prepared, batch.rows, learning))
+        labels = self.index.labels.astype(np.int64)
+        size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
+        scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)
+        pairs = (
+            _Pairs.of(batch.positives, batch.positive_weights, labels, self.device),
+            _Pairs.of(batch.excluded, None, labels, self.device),
+        )
+        tables = self.trained_weights, self.classifier_biases
+        rows_L = torch.from_numpy(labels).to(self.device)
+        value: Tensor = _AllLabels.apply(phi_BD, scale_B, *pairs, rows_L, *tables, learning.tape)  # type: ignore[no-untyped-call]
+        return value
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """(row, label) pairs of a batch by rising label, with weights; a label is its place among the labels trained."""
+
+    places: np.ndarray
+    rows_P: Tensor
+    places_P: Tensor
+    weights_P: Tensor
+
+    @classmethod
+    def of(cls, lists: Ragged, weights: np.ndarray | None, labels: np.ndarray, device: torch.device) -> _Pairs:
+        order = np.argsort(lists.labels, kind="stable")
+        order = order[np.isin(lists.labels[order], labels)]
+        places = np.searchsorted(labels, lists.labels[order])
+        weights = np.ones(len(order), dtype=np.float32) if weights is None else weights[order]
+        rows_P, places_P, weights_P = (torch.from_numpy(a).to(device) for a in (lists.rows[order], places, weights))
+        return cls(places, rows_P, places_P, weights_P)
+
+    def between(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, columns from 0, and weights of the pairs whose labels are in a range."""
+        part = slice(*np.searchsorted(self.places, [start, stop]).tolist())
+        return self.rows_P[part], self.places_P[part] - start, self.weights_P[part]
+
+
+class _AllLabels(torch.autograd.Function):
+    """The loss as a differentiable function of phi; the gradients are made with it, block by block.
+
+    Where the classifiers may step at once, they do, and no gradient of L x D is ever held. Every row of `rows_L`
+    steps in every step, so none owes decay and their `values` are up to date.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs, rows_L: Tensor,
+        weights: RowTable, biases: RowTable, tape: Tape,
+    ) -> Tensor:  # fmt: skip
+        phi_BD = phi_BD.detach().contiguous()
+        rate, n_labels = tape.rates.get(weights), len(rows_L)
+        grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
+        total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
+        if rate is not None:
+            weights.begin_step(rate)
+        for first in range(0, n_labels, BLOCK):
+            last = min(first + BLOCK, n_labels)
+            grad_ND = torch.empty((last - first, phi_BD.shape[1]), device=phi_BD.device)
+            cuts = [*range(first, last, RANGE), last]
+            tensors = (rows_L, weights.values, biases.values, grad_ND, grad_bias_L1)
+            on_cpu = phi_BD.device.type == "cpu"
+            arguments = (phi_BD, scale_B, positives, excluded, *tensors, first)
+            for loss, share_BD in kernels.run_ranges(_range, cuts, weights.threads if on_cpu else 1, *arguments):
+                total += loss
+                grad_phi_BD += share_BD
+            if rate is not None:
+                weights.step_rows(rows_L[first:last], grad_ND, rate)
+            else:
+                kept.append(grad_ND)
+        ctx.gradients = grad_phi_BD, grad_bias_L1, kept
+        ctx.tables, ctx.rows_L, ctx.tape = (weights, biases), rows_L, tape
+        return torch.tensor(total, dtype=torch.float32, device=phi_BD.device)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        factor = float(grads[0])
+        (weights, biases), (phi_BD, bias_L1, kept) = ctx.tables, ctx.gradients
+        assert kept or factor == 1.0, "classifiers have stepped with the loss as it was"
+        ctx.tape.push(biases, ctx.rows_L, bias_L1 * factor)
+        if kept:
+            ctx.tape.push(weights, ctx.rows_L, torch.cat(kept) * factor)
+        return phi_BD * factor, None, None, None, None, None, None, None
+
+
+def _range(
+    start: int, stop: int, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs,
+    rows_L: Tensor, weights: Tensor, biases: Tensor, grad_ND: Tensor, grad_bias_L1: Tensor, first: int,
+) -> tuple[float, Tensor]:  # fmt: skip
+    """Loss and gradient of phi from the labels of a range; those of the classifiers go into their rows."""
+    torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
+    rows_N = rows_L[start:stop]
+    weights_ND = weights[rows_N].float()
+    z_BN = torch.addmm(biases[rows_N, 0], phi_BD, weights_ND.T)
+    terms_BN, grad_BN = F.softplus(z_BN), torch.sigmoid(z_BN)
+    rows_P, columns_P, y_P = positives.between(start, stop)
+    z_P = z_BN[rows_P, columns_P]
+    terms_BN[rows_P, columns_P] = y_P * F.softplus(-z_P)
+    grad_BN[rows_P, columns_P] = -y_P * torch.sigmoid(-z_P)
+    rows_X, columns_X, _ = excluded.between(start, stop)
+    terms_BN[rows_X, columns_X] = 0.0
+    grad_BN[rows_X, columns_X] = 0.0
+    grad_BN *= scale_B[:, None]
+    torch.mm(grad_BN.T, phi_BD, out=grad_ND[start - first : stop - first])
+    grad_bias_L1[start:stop, 0] = grad_BN.sum(dim=0)
+    return float((terms_BN.sum(dim=1) * scale_B).sum()), grad_BN @ weights_ND

@@ -1,0 +1,1 @@
+"""From a dataset to a model folder: the steps of a run, resumable."""

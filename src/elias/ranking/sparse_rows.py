@@ -1,0 +1,176 @@
+"""One sparse vector of words a label, for products with texts: the ranker's classifiers, the texts of labels.
+
+product(x, l) = w_l . x + b_l
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from .. import kernels
+from ..core.errors import ModelError
+
+if TYPE_CHECKING:
+    from ..kernels.postings import Postings, Rows, Sums
+
+COLUMN_SHARE = 16  # a word that more than 1 / 16 of the labels have becomes a column in memory
+NARROW_FROM = 16_384  # labels from which columns are narrow; those of fewer stay near the processor anyway
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Row l is words[indptr[l] : indptr[l + 1]] with their weights, and a bias."""
+
+    indptr: np.ndarray  # int64 [L + 1]
+    words: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    biases: np.ndarray  # float32 [L]
+    n_words: int
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix, biases: np.ndarray | None = None) -> SparseRows:
+        n_labels, n_words = matrix.shape
+        given = np.zeros(n_labels, dtype=np.float32) if biases is None else biases.astype(np.float32)
+        indptr, words = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+        return cls(indptr, words, matrix.data.astype(np.float32), given, n_words)
+
+    @classmethod
+    def nobody(cls, n_words: int, n_rows: int = 0) -> SparseRows:
+        """No rows, or rows without a word."""
+        words, weights = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+        return cls(np.zeros(n_rows + 1, dtype=np.int64), words, weights, np.zeros(n_rows, dtype=np.float32), n_words)
+
+    def __len__(self) -> int:
+        return len(self.biases)
+
+    def products(self, x: sp.csr_matrix, labels: np.ndarray, *, threads: int = 1) -> np.ndarray:
+        """[rows, columns]: w_l . x + b_l of the labels at each place, 0 where a label is -1."""
+        from ..kernels.postings import products
+
+        out = np.empty(labels.shape, dtype=np.float32)
+        labels = np.ascontiguousarray(labels, dtype=np.int32)
+
+        def rows(start: int, stop: int) -> None:
+            scratch = np.zeros(self.n_words, dtype=np.float32)
+            products(start, stop, labels, *csr_arrays(x), self.table, scratch, out)
+
+        kernels.run(rows, len(labels), threads)
+        return out
+
+    @property
+    def table(self) -> Rows:
+        """As the kernels read it."""
+        from ..kernels.postings import Rows
+
+        return Rows(self.indptr, self.words, self.weights, self.biases)
+
+    def to_csr(self) -> sp.csr_matrix:
+        return sp.csr_matrix((self.weights, self.words, self.indptr), shape=(len(self), self.n_words))
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """For a safetensors file, each name with the prefix."""
+        named = {"indptr": self.indptr, "words": self.words, "weights": self.weights, "biases": self.biases}
+        return {f"{prefix}.{name}": array for name, array in named.items()}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
+    ) -> SparseRows:
+        """The inverse of `arrays`, refused where it does not fit a model with so many labels and words."""
+        try:
+            indptr, words, weights, biases = (
+                arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")
+            )
+        except KeyError as missing:
+            raise ModelError(f"{path}: has no {missing}; restore the file from a copy") from None
+        kinds = [array.dtype for array in (indptr, words, weights, biases)]
+        whole = (
+            kinds == [np.int64, np.int32, np.float32, np.float32]
+            and indptr.shape == (n_labels + 1,)
+            and biases.shape == (n_labels,)
+            and indptr[0] == 0
+            and indptr[-1] == len(words) == len(weights)
+            and bool(np.all(np.diff(indptr) >= 0))
+            and (len(words) == 0 or (int(words.min()) >= 0 and int(words.max()) < n_words))
+        )
+        if not whole:
+            raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
+        return cls(indptr, words, weights, biases, n_words)
+
+
+def stacked(parts: Sequence[SparseRows]) -> SparseRows:
+    """The rows of all, one after the other."""
+    sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    words, weights, biases = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("words", "weights", "biases")
+    )
+    return SparseRows(indptr, words, weights, biases, parts[0].n_words)
+
+
+def csr_arrays(x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(indptr, words, values) of the types that kernels are compiled for, whatever the types of the matrix."""
+    return (
+        x.indptr.astype(np.int64, copy=False),
+        x.indices.astype(np.int32, copy=False),
+        x.data.astype(np.float32, copy=False),
+    )
+
+
+def no_sums(n_labels: int) -> Sums:
+    from ..kernels.postings import Sums
+
+    zeros, nobody = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.bool_)
+    return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
+
+
+def postings_with_columns(
+    rows: SparseRows, n_labels: int, *, share: int | None = None, bits: int = 16, threads: int = 1
+) -> Postings:
+    """Rows are words; one that more than 1 / share of the labels have gets a column (0: none; default COLUMN_SHARE).
+
+    `bits`: of a label in a column, 8 or 16.
+    """
+    from ..kernels.postings import Postings, fill_columns
+
+    chosen = np.flatnonzero(np.diff(rows.indptr) * (COLUMN_SHARE if share is None else share) > n_labels)
+    column_of = np.full(len(rows), -1, dtype=np.int32)
+    column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
+    narrow = np.dtype(f"int{bits}")
+    codes, steps = np.zeros((len(chosen), n_labels), dtype=narrow), np.zeros(len(chosen), dtype=np.float32)
+    table = Postings(rows.indptr, rows.words.view(np.uint32), rows.weights, column_of, codes, steps)
+    kernels.run(fill_columns, len(chosen), threads, chosen, table)
+    return table
+
+
+def exact_columns(rows: SparseRows, share: int) -> Postings:
+    """Seen from the words: one that more than 1 / share of the labels have is a column of its weights and no list."""
+    from ..kernels.postings import Postings
+    from ..kernels.turned import labels_of_words, turn
+
+    sizes = labels_of_words(rows.words, rows.n_words)
+    chosen = np.flatnonzero(sizes * share > len(rows))
+    column_of = np.full(rows.n_words, -1, dtype=np.int32)
+    column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
+    columns = np.zeros((len(chosen), len(rows)), dtype=np.float32)
+    indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
+    lists, listed = np.empty(indptr[-1], dtype=np.uint32), np.empty(indptr[-1], dtype=np.float32)
+    turn(rows.indptr, rows.words, rows.weights, column_of, indptr[:-1].copy(), lists, listed, columns)
+    return Postings(indptr, lists, listed, column_of, columns, np.ones(len(chosen), dtype=np.float32))
+
+
+def largest_entries(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+    """Only the `most` largest entries of each row, whatever their signs; of equal ones the lower columns."""
+    sizes = np.diff(matrix.indptr)
+    rows = np.repeat(np.arange(matrix.shape[0]), sizes)
+    order = np.lexsort((-np.abs(matrix.data), rows))
+    within = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], sizes)
+    kept = np.sort(order[within < most])
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

@@ -1,0 +1,1 @@
+"""Training of a stage: how it starts, the loop, checkpoints, averaged weights."""

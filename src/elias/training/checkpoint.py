@@ -1,0 +1,71 @@
+"""The state of a stage under way, as one safetensors file: weights, optimiser state, running mean, position.
+
+Restored, training goes on as if it had never stopped, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import RunError
+from ..core.files import read_tensors, write_tensors
+from ..core.rounding import as_array, as_tensor
+from .trainer import Position, Trainer
+
+
+def save_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Everything `restore_checkpoint` needs; the old checkpoint stays until the new one is whole."""
+    tensors: dict[str, Tensor] = {}
+    for name, table in trainer.network.tables().items():
+        tensors |= {f"table:{name}:{part}": tensor for part, tensor in table.tensors().items()}
+    for number, parameter in enumerate(_dense(trainer)):
+        tensors[f"dense:{number}"] = parameter.data
+        for part, value in trainer.optimiser.dense.state.get(parameter, {}).items():
+            tensors[f"dense:{number}:{part}"] = value
+    tensors |= {f"mean:{name}": tensor for name, tensor in trainer.mean.tensors.items()}
+    if trainer.parents is not None:
+        tensors["parents"] = torch.from_numpy(trainer.parents)
+    about = {"position": json.dumps(asdict(trainer.at)), "mean_count": str(trainer.mean.count)}
+    write_tensors(path, {name: as_array(tensor) for name, tensor in tensors.items()}, about)
+
+
+def restore_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Put a trainer where the checkpoint was taken."""
+    arrays, about = read_tensors(path, RunError)
+    device = trainer.network.device
+    try:
+        for name, table in trainer.network.tables().items():
+            table.restore(_below(f"table:{name}:", arrays))
+        for number, parameter in enumerate(_dense(trainer)):
+            parameter.data.copy_(_tensor(arrays[f"dense:{number}"]))
+            state = _below(f"dense:{number}:", arrays)
+            if state:
+                moved = {part: value if part == "step" else value.to(device) for part, value in state.items()}
+                trainer.optimiser.dense.state[parameter] = moved
+        trainer.mean.tensors = {name: tensor.to(device) for name, tensor in _below("mean:", arrays).items()}
+        trainer.mean.count = int(about["mean_count"])
+        trainer.parents = np.array(arrays["parents"]) if "parents" in arrays else None
+        trainer.at = Position(**json.loads(about["position"]))
+    except (KeyError, ValueError, TypeError, RuntimeError) as problem:
+        message = f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage anew"
+        raise RunError(message) from None
+
+
+def _dense(trainer: Trainer) -> list[torch.nn.Parameter]:
+    return [parameter for group in trainer.optimiser.dense.param_groups for parameter in group["params"]]
+
+
+def _below(start: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """The arrays whose names begin with `start`, by the rest of their names."""
+    return {name.removeprefix(start): _tensor(array) for name, array in arrays.items() if name.startswith(start)}
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """A tensor with memory of its own: the file behind a memory map is about to be replaced."""
+    return as_tensor(np.array(array))

@@ -1,0 +1,273 @@
+"""The training loop: one loop for both stages.
+
+AdamW with explicit groups (encoder, clusters, classifiers, edges), each with its own rate; linear warm-up,
+then linear decay to 0. Weights are averaged over the last part of a stage, and the mean is one more
+candidate: what is kept is the best of nDCG@5 on the validation rows, or the last weights where there are
+none. Randomness is a function of (seed, stage, epoch, row), so a resumed run repeats an undisturbed one bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ..core.embedding_table import RowTable, Tape
+from ..core.metrics import evaluate
+from ..core.noise import Noise
+from ..core.rng import key, permutation
+from ..core.row_optimizers import TableOptimiser
+from ..core.settings import StageSettings, known
+from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
+from ..encoders.protocol import Learning
+from ..network.network import Batch, Network, ragged
+from ..network.searcher import Finder
+from .weight_averaging import RunningMean, settle
+
+CHOICE = "nDCG@5"
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows to learn from or to validate on."""
+
+    prepared: Any
+    labels: sp.csr_matrix
+    excluded: sp.csr_matrix
+    weights: np.ndarray
+    kinds: np.ndarray | None = None  # KIND_TEXT or KIND_LABEL_TEXT; None: texts alone
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    def of_kind(self, kind: int) -> np.ndarray:
+        """The rows that are texts, or label texts."""
+        kinds = np.full(len(self), KIND_TEXT, dtype=np.uint8) if self.kinds is None else self.kinds
+        return np.flatnonzero(kinds == kind)
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        positives, positive_weights = ragged(self.labels, rows)
+        return Batch(rows, positives, positive_weights, ragged(self.excluded, rows)[0], self.weights[rows])
+
+
+@dataclass
+class Position:
+    """Where a stage is; everything that changes from step to step besides tensors."""
+
+    epoch: int = 0
+    step: int = 0  # within the epoch
+    loss_sum: float = 0.0
+    seconds: float = 0.0
+    best: float = -1.0
+    best_epoch: int = -1
+    best_is_mean: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def rate_factor(step: int, total: int, warmup: float) -> float:
+    """Linear warm-up over a share of all steps, then linear decay to 0."""
+    rise = max(1.0, warmup * total)
+    return min((step + 1) / rise, max(0.0, (total - step) / max(1.0, total - rise)))
+
+
+class Optimiser:
+    """One AdamW over dense parameters and tables, in named groups with their own rates."""
+
+    def __init__(self, network: Network, settings: StageSettings, seed: int = 0) -> None:
+        """`seed` is that of the rounding of bfloat16 tables."""
+        self.settings = settings
+        rates = {
+            "encoder": settings.rate_encoder,
+            "transformer": settings.rate_transformer,
+            "clusters": settings.rate_clusters,
+            "projection": settings.rate_encoder,
+            "classifiers": settings.rate_classifiers,
+            "edges": settings.rate_edges,
+        }
+        self.table_rates: list[tuple[RowTable, float]] = []
+        for name, table in network.tables().items():
+            group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
+            decay = 0.0 if name == "classifier_biases" else settings.decay
+            kind = settings.optimiser if table.width > 1 else "adamw"
+            if kind == "sgd" and name != "classifier_weights":  # rate_encoder is AdamW's too, far too small for sgd
+                kind = "rowwise"
+            table.optimiser = TableOptimiser(
+                kind=kind, decay=decay, epsilon=settings.epsilon, momentum=settings.momentum
+            )
+            table.start()
+            table.key = key(seed, name)
+            self.table_rates.append((table, rates[group]))
+        groups = []
+        for group, parameters in dense_groups(network).items():
+            plain = [parameter for parameter in parameters if parameter.dim() < 2]  # biases and norms
+            decayed = [parameter for parameter in parameters if parameter.dim() >= 2]
+            groups += [{"params": decayed, "rate": rates[group], "weight_decay": settings.decay}] if decayed else []
+            groups += [{"params": plain, "rate": rates[group], "weight_decay": 0.0}] if plain else []
+        self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon)
+        self.waiting: list[tuple[RowTable, Tensor, Tensor]] = []
+
+    def rates_at_once(self, factor: float) -> dict[RowTable, float]:
+        """Tables whose rows may step as soon as their gradient is known: where no other batch adds to it."""
+        return {} if self.settings.accumulate > 1 else {table: factor * rate for table, rate in self.table_rates}
+
+    def step(self, tape: Tape, factor: float, step: int, *, last: bool) -> None:
+        """Step number `step` of the stage; tables step every `accumulate` batches, and at the last one."""
+        for group in self.dense.param_groups:
+            group["lr"] = factor * group["rate"]
+        self.dense.step()
+        self.dense.zero_grad(set_to_none=True)
+        self.waiting += tape.gradients()
+        if (step + 1) % self.settings.accumulate and not last:
+            return
+        for table, rate in self.table_rates:
+            parts = [(rows, grads) for owner, rows, grads in self.waiting if owner is table]
+            if parts:
+                rows, grads = parts[0] if len(parts) == 1 else _merge(parts)
+                table.apply(rows, grads, factor * rate)
+        self.waiting.clear()
+
+
+def dense_groups(network: Network) -> dict[str, list[torch.nn.Parameter]]:
+    """The dense parameters by the name of their rate; a fine-tuned transformer's have one of their own."""
+    groups: dict[str, list[torch.nn.Parameter]] = {"encoder": [], "transformer": []}
+    for name, parameter in network.encoder.module().named_parameters():
+        groups["transformer" if name.startswith("transformer.") else "encoder"].append(parameter)
+    for name, module in network.dense_modules().items():
+        groups.setdefault(name, []).extend(module.parameters() if name != "encoder" else [])
+    return groups
+
+
+def _merge(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Sum gradients of the same row."""
+    rows, place = torch.unique(torch.cat([rows for rows, _ in parts]), return_inverse=True)
+    grads = torch.cat([grads for _, grads in parts])
+    return rows, grads.new_zeros((len(rows), grads.shape[1])).index_add_(0, place, grads)
+
+
+class Trainer:
+    """Trains one stage of a network in place."""
+
+    def __init__(
+        self,
+        network: Network,
+        train: TrainingRows,
+        validation: TrainingRows,
+        settings: StageSettings,
+        *,
+        stage: str,
+        seed: int,
+        keep_best: Callable[[Network], None],
+        after_step: Callable[[Trainer], None] = lambda trainer: None,
+        after_epoch: Callable[[dict[str, Any]], None] = lambda record: None,
+    ) -> None:
+        self.network, self.train, self.validation, self.settings = network, train, validation, settings
+        self.stage, self.seed = stage, seed
+        self.keep_best, self.after_step, self.after_epoch = keep_best, after_step, after_epoch
+        self.epochs, self.batch_size = known(settings.epochs), known(settings.batch_size)
+        self.texts, self.label_texts = train.of_kind(KIND_TEXT), train.of_kind(KIND_LABEL_TEXT)
+        self.label_texts = self.label_texts[permutation(len(self.label_texts), seed, stage, 0, "label texts")]
+        self.label_texts_an_epoch = round(settings.label_text_share * len(self.label_texts))
+        self.label_counts = np.bincount(train.labels[self.texts].indices, minlength=train.labels.shape[1])
+        self.optimiser = Optimiser(network, settings, key(seed, stage, "rounding"))
+        self.mean = RunningMean()
+        self.at = Position()
+        self.parents: np.ndarray | None = None  # of the epoch under way; they stay as they were at its start
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-(len(self.texts) + self.label_texts_an_epoch) // self.batch_size)
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def between_steps(self) -> bool:
+        """No gradient is waiting for the next batches."""
+        return not self.optimiser.waiting
+
+    def run(self) -> None:
+        """From wherever `self.at` stands to the end of the stage. Without an epoch, the start is kept."""
+        if self.epochs == 0:
+            self.keep_best(self.network)
+        while self.at.epoch < self.epochs:
+            self._epoch()
+            self._close_epoch()
+
+    def _epoch(self) -> None:
+        order = self._rows_of_epoch()
+        if self.parents is None:
+            self.parents = self.network.learned_index().parents()
+        noise = Noise.of(self.seed, self.stage, self.at.epoch)
+        while self.at.step < self.steps_per_epoch:
+            started = time.perf_counter()
+            rows = order[self.at.step * self.batch_size : (self.at.step + 1) * self.batch_size]
+            self.at.loss_sum += self._step(rows, self.parents, noise)
+            self.at.step += 1
+            done = self.at.epoch * self.steps_per_epoch + self.at.step
+            every = self.settings.average_every or self.steps_per_epoch
+            if done > self.settings.average_from * self.total_steps and done % every == 0:
+                self.mean.add(self.network)
+            self.at.seconds += time.perf_counter() - started
+            self.after_step(self)
+
+    def _rows_of_epoch(self) -> np.ndarray:
+        """Every text and a share of the label texts, which take turns; shuffled."""
+        first = self.at.epoch * self.label_texts_an_epoch
+        turn = np.arange(first, first + self.label_texts_an_epoch) % max(1, len(self.label_texts))
+        rows = np.concatenate([self.texts, self.label_texts[turn]])
+        return np.asarray(rows[permutation(len(rows), self.seed, self.stage, self.at.epoch, "order")])
+
+    def _step(self, rows: np.ndarray, parents: np.ndarray, noise: Noise) -> float:
+        number = self.at.epoch * self.steps_per_epoch + self.at.step
+        factor = rate_factor(number, self.total_steps, self.settings.warmup)
+        rows_B = torch.from_numpy(rows).to(self.network.device)
+        learning = Learning(Tape(rates=self.optimiser.rates_at_once(factor)), noise, rows_B)
+        loss = self.network.loss(
+            self.train.prepared, self.train.batch(rows), parents, learning, self.settings.shortlist_loss_weight
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step(learning.tape, factor, number, last=number + 1 == self.total_steps)
+        return float(loss.detach())
+
+    def _close_epoch(self) -> None:
+        at = self.at
+        record: dict[str, Any] = {
+            "stage": self.stage,
+            "epoch": at.epoch + 1,
+            "loss": at.loss_sum / self.steps_per_epoch,
+        }
+        last = at.epoch + 1 == self.epochs
+        if self.validation.labels.nnz and (last or (at.epoch + 1) % self.settings.evaluate_every == 0):
+            settle(self.network)
+            record["validation"] = self._consider(is_mean=False)
+            if self.mean.count:
+                self.mean.swap(self.network)
+                record["validation_mean"] = self._consider(is_mean=True)
+                self.mean.swap(self.network)
+        elif last:
+            settle(self.network)
+            self.keep_best(self.network)
+        record["seconds"] = round(at.seconds, 2)
+        at.history.append(record)
+        at.epoch, at.step, at.loss_sum, self.parents = at.epoch + 1, 0, 0.0, None
+        self.after_epoch(record)
+
+    def _consider(self, *, is_mean: bool) -> dict[str, float]:
+        """Validate the weights as they are; keep them if they are the best so far."""
+        found = Finder(self.network).find_all(
+            self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
+        )
+        truth, counts = self.validation.labels, self.label_counts
+        values = evaluate(found.labels, truth, label_counts=counts, n_train=len(self.texts)).values
+        if values[CHOICE] > self.at.best:
+            self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
+            self.keep_best(self.network)
+        return {name: round(value, 3) for name, value in values.items() if name in ("P@1", "P@5", CHOICE)}

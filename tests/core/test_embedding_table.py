@@ -1,0 +1,197 @@
+"""Row tables: both optimisers by kernel, by torch and by dense formula; lazy decay; state in and out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elias.core.embedding_table import RowTable, Tape
+from elias.core.row_optimizers import TableOptimiser
+from helpers.tables import KINDS, SHAPE, random_steps, table_of, twin_step
+
+
+def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarray:
+    """Row by row in float64, decay at every step."""
+    w = values.astype(np.float64)
+    m, v, t = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE[0])
+    for rows, gradients, rate in steps:
+        w *= 1 - rate * o.decay
+        if o.kind == "sgd":  # momentum goes on where there is no gradient
+            m *= o.momentum
+            m[rows.numpy()] += gradients.double().numpy()
+            w -= rate * m
+            continue
+        for row, g in zip(rows.tolist(), gradients.double().numpy(), strict=True):
+            t[row] += 1
+            square = g * g if o.kind == "adamw" else np.full_like(g, np.mean(g * g))
+            m[row] = o.beta1 * m[row] + (1 - o.beta1) * g
+            v[row] = o.beta2 * v[row] + (1 - o.beta2) * square
+            direction = m[row] / (1 - o.beta1 ** t[row]) if o.kind == "adamw" else g
+            w[row] -= rate * direction / (np.sqrt(v[row] / (1 - o.beta2 ** t[row])) + o.epsilon)
+    return w
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.sampled_from(KINDS), st.sampled_from([0.0, 0.01, 0.9]))
+def test_kernel_torch_and_dense_formula_agree(seed: int, kind: str, decay: float) -> None:
+    by_kernel, by_torch = table_of(kind, seed, decay=decay, epsilon=1e-6), table_of(kind, seed, decay=decay)
+    steps, before = random_steps(seed, 6), by_kernel.values.clone().numpy()
+    by_torch.optimiser = by_kernel.optimiser
+    by_torch.start()
+    for rows, gradients, rate in steps:
+        by_kernel.apply(rows, gradients, rate)
+        by_torch.begin_step(rate)
+        twin_step(by_torch, rows, gradients, rate)
+    np.testing.assert_allclose(by_kernel.values, by_torch.values, rtol=1e-5, atol=1e-6)
+    for name, tensor in by_kernel.state.items():
+        room = 1e-6 * float(tensor.abs().max())  # sums of large terms that cancel
+        np.testing.assert_allclose(tensor, by_torch.state[name], rtol=1e-5, atol=room, err_msg=name)
+    by_kernel.settle()
+    wanted = dense_steps(before, steps, by_kernel.optimiser)
+    room = 1e-5 if kind != "sgd" else 1e-6 * max(1.0, float(np.abs(wanted).max()))  # whose steps have any length
+    np.testing.assert_allclose(by_kernel.values, wanted, rtol=1e-4, atol=room)
+
+
+def test_adamw_is_torchs_adamw_when_every_row_is_touched() -> None:
+    table = table_of("adamw", decay=0.1)
+    parameter = torch.nn.Parameter(table.values.clone())
+    reference = torch.optim.AdamW([parameter], lr=0.01, weight_decay=0.1)
+    for step in range(20):
+        gradient = torch.randn(SHAPE, generator=torch.Generator().manual_seed(step))
+        parameter.grad = gradient.clone()
+        reference.step()
+        table.apply(torch.arange(SHAPE[0]), gradient, 0.01)
+    np.testing.assert_allclose(table.values, parameter.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_sgd_is_torchs_sgd_whatever_rows_are_touched() -> None:
+    """Rows without a gradient have one of 0 there: momentum and decay go on."""
+    table = table_of("sgd", decay=0.1, momentum=0.8)
+    parameter = torch.nn.Parameter(table.values.clone())
+    reference = torch.optim.SGD([parameter], lr=0.05, momentum=0.8)
+    for step in range(40):
+        rows = torch.from_numpy(np.flatnonzero(np.random.default_rng(step).random(SHAPE[0]) < 0.3))
+        gradient = torch.randn((len(rows), SHAPE[1]), generator=torch.Generator().manual_seed(step))
+        parameter.grad = torch.zeros(SHAPE).index_copy_(0, rows, gradient)
+        with torch.no_grad():
+            parameter.mul_(1 - 0.05 * 0.1)  # decay beside the gradient, as everywhere in ELIAS
+        reference.step()
+        table.apply(rows, gradient, 0.05)
+        read = torch.from_numpy(np.random.default_rng(100 + step).permutation(SHAPE[0])[:3].copy())
+        np.testing.assert_allclose(table.gather(read), parameter.detach()[read], rtol=1e-4, atol=1e-5)
+    table.settle()
+    np.testing.assert_allclose(table.values, parameter.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_momentum_over_many_steps_and_changing_rates() -> None:
+    """Powers of the momentum vanish after some hundred steps; what they have done stays."""
+    table = table_of("sgd", decay=0.3, momentum=0.9)
+    before, steps = table.values.clone().numpy(), []
+    for step in range(1500):
+        rows = torch.tensor([step % 3]) if step < 4 or step == 1400 else torch.tensor([5])
+        steps.append((rows, torch.ones(1, SHAPE[1]) * (-1) ** step, 0.01 * (1 + step % 7)))
+        table.apply(*steps[-1])
+    table.settle()
+    np.testing.assert_allclose(table.values, dense_steps(before, steps, table.optimiser), rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_untouched_rows_get_their_decay_on_settling(kind: str) -> None:
+    table = table_of(kind, decay=0.5)
+    before = table.values.clone()
+    for rate in (0.1, 0.2, 0.3):
+        table.apply(torch.tensor([4]), torch.ones(1, SHAPE[1]), rate)
+    assert torch.equal(table.values[0], before[0])
+    gathered = table.gather(torch.arange(SHAPE[0]))
+    table.settle()
+    assert torch.equal(gathered, table.values), "a reader sees the decay before it is written"
+    np.testing.assert_allclose(table.values[0], before[0] * (0.95 * 0.9 * 0.85), rtol=1e-6)
+    settled = table.values.clone()
+    table.settle()
+    assert torch.equal(table.values, settled)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_survives_tensors_and_restore(kind: str) -> None:
+    steps = random_steps(3, 8)
+    straight, stopped = table_of(kind), table_of(kind)
+    for step in steps[:4]:
+        straight.apply(*step)
+        stopped.apply(*step)
+    resumed = RowTable(torch.zeros(SHAPE), stopped.optimiser)
+    resumed.restore({name: tensor.clone() for name, tensor in stopped.tensors().items()})
+    for step in steps[4:]:
+        straight.apply(*step)
+        resumed.apply(*step)
+    straight.settle()
+    resumed.settle()
+    assert torch.equal(straight.values, resumed.values)
+    assert all(torch.equal(straight.state[name], resumed.state[name]) for name in straight.state)
+
+
+def test_restore_copies_and_a_fresh_table_restores_to_fresh() -> None:
+    fresh, used = table_of("adamw"), table_of("adamw", seed=1)
+    used.apply(torch.tensor([0]), torch.ones(1, SHAPE[1]), 0.1)
+    used.restore(fresh.tensors())
+    assert used.state == {}
+    assert used.decay_sum == 0.0
+    used.apply(torch.tensor([0]), torch.ones(1, SHAPE[1]), 0.1)
+    assert not torch.equal(used.values, fresh.values)
+    assert fresh.state == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_change_nothing(kind: str) -> None:
+    tables = [table_of(kind, threads=threads) for threads in (1, 2, 7)]
+    for step in random_steps(4, 5):
+        for table in tables:
+            table.apply(*step)
+    assert all(torch.equal(tables[0].values, table.values) for table in tables[1:])
+
+
+def test_another_kind_of_optimiser_settles_and_starts_afresh() -> None:
+    table = table_of("rowwise", decay=0.5)
+    before = table.values.clone()
+    table.apply(torch.tensor([1]), torch.ones(1, SHAPE[1]), 0.1)
+    table.optimiser = dataclasses.replace(table.optimiser, kind="adamw")
+    table.apply(torch.tensor([1]), torch.ones(1, SHAPE[1]), 0.1)
+    assert table.state["steps"][1] == 1
+    table.settle()
+    np.testing.assert_allclose(table.values[0], before[0] * 0.95 * 0.95, rtol=1e-6)
+
+
+def test_to_moves_values_and_state() -> None:
+    table = table_of("adamw")
+    table.apply(torch.tensor([1]), torch.ones(1, SHAPE[1]), 0.1)
+    assert table.to("meta") is table
+    assert table.values.device.type == "meta"
+    assert {tensor.device.type for tensor in table.state.values()} == {"meta"}
+
+
+def test_strided_gradients_and_narrow_rows() -> None:
+    table, twin = table_of("adamw"), table_of("adamw")
+    gradient = torch.randn(SHAPE[1], 3).T
+    table.apply(torch.tensor([5, 1, 3], dtype=torch.int32), gradient, 0.1)
+    twin.apply(torch.tensor([5, 1, 3]), gradient.contiguous(), 0.1)
+    assert torch.equal(table.values, twin.values)
+
+
+def test_names_of_optimisers() -> None:
+    assert TableOptimiser(decay=0.1, epsilon=1e-6).kind == "adamw"
+    with pytest.raises(AssertionError, match="'adagrad' is none of adamw, rowwise, sgd"):
+        TableOptimiser(kind="adagrad")
+
+
+def test_a_tape_returns_every_gradient_to_its_table() -> None:
+    table, other, tape = table_of("adamw"), table_of("adamw"), Tape()
+    leaf = tape.gather(table, torch.tensor([2, 0]))
+    tape.gather(other, torch.tensor([1]))  # nothing depends on it
+    (leaf * torch.arange(10.0).view(2, 5)).sum().backward()
+    tape.push(other, torch.tensor([3]), torch.ones(1, 5))
+    found = [(owner is table, rows.tolist(), gradient.tolist()) for owner, rows, gradient in tape.gradients()]
+    assert found == [(True, [2, 0], torch.arange(10.0).view(2, 5).tolist()), (False, [3], [[1.0] * 5])]

@@ -1,0 +1,80 @@
+"""The one result type: names, records, columns, matrices, batches put together."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from elias.core.predictions import Predictions, stack
+
+
+def example(ids: list[str] | None = None) -> Predictions:
+    labels = np.array([[2, 0, 1], [1, -1, -1]], dtype=np.int32)
+    scores = np.array([[0.9, 0.5, 0.25], [0.75, 0, 0]], dtype=np.float32)
+    parts = {"cluster": np.array([[4, 5, 6], [7, -1, -1]], dtype=np.int32), "classifier": scores}
+    return Predictions(labels=labels, scores=scores, parts=parts, ids=ids, label_ids=["a", "b", "c"])
+
+
+def test_names_leave_out_what_is_not_there() -> None:
+    assert [[name for name, _ in row] for row in example().named()] == [["c", "a", "b"], ["b"]]
+    assert example().named()[1] == [("b", 0.75)]
+
+
+def test_records_are_ready_for_json() -> None:
+    records = example().records(["first", "", "third"])
+    assert [len(row) for row in records] == [3, 1]
+    assert json.loads(json.dumps(records))[1] == [{"label": "b", "score": 0.75, "cluster": 7, "classifier": 0.75}]
+    assert records[0][0]["text"] == "third"
+
+
+def test_the_first_columns() -> None:
+    top = example().top(2)
+    assert top.labels.shape == top.scores.shape == (2, 2)
+    assert top.parts is not None
+    assert top.parts["cluster"].tolist() == [[4, 5], [7, -1]]
+
+
+def test_as_a_matrix() -> None:
+    matrix = example().to_csr(5).toarray()
+    assert matrix.shape == (2, 5)
+    np.testing.assert_allclose(matrix, [[0.5, 0.25, 0.9, 0, 0], [0, 0.75, 0, 0, 0]])
+
+
+def test_batches_become_one() -> None:
+    joined = stack([example(["x", "y"]), example(["z", "w"])])
+    assert len(joined) == 4
+    assert joined.ids == ["x", "y", "z", "w"]
+    assert joined.parts is not None
+    assert joined.parts["cluster"].shape == (4, 3)
+
+
+def test_nothing_has_the_shape_of_something() -> None:
+    nothing = Predictions.of_nothing(3, explain=True)
+    assert (len(nothing), nothing.labels.shape, nothing.scores.dtype) == (0, (0, 3), np.float32)
+    assert nothing.parts is not None
+    assert nothing.parts.keys() >= {"cluster", "cluster_score", "edge_score", "classifier"}
+    assert nothing.to_csr(7).shape == (0, 7)
+
+
+def test_below_a_threshold_there_is_nothing() -> None:
+    found = example().above(0.5)
+    assert found.labels.tolist() == [[2, 0, -1], [1, -1, -1]]
+    np.testing.assert_allclose(found.scores, [[0.9, 0.5, 0], [0.75, 0, 0]])
+    assert found.parts is not None
+    assert found.parts["cluster"].tolist() == [[4, 5, -1], [7, -1, -1]]
+    assert found.parts["classifier"][0, 2] == 0
+    assert (found.labels.dtype, found.scores.dtype, found.parts["cluster"].dtype) == (np.int32, np.float32, np.int32)
+    assert example().above(0.0).labels.tolist() == example().labels.tolist()
+    assert (example().above(1.0).labels == -1).all()
+
+
+def test_more_columns_are_empty_and_fewer_are_the_first() -> None:
+    wide = example().widened(5)
+    assert wide.labels.tolist() == [[2, 0, 1, -1, -1], [1, -1, -1, -1, -1]]
+    assert (wide.scores[:, 3:] == 0).all()
+    assert wide.parts is not None
+    assert wide.parts["cluster"][0].tolist() == [4, 5, 6, -1, -1]
+    assert wide.named() == example().named()
+    assert example().widened(2).labels.tolist() == [[2, 0], [1, -1]]
+    assert example().widened(3).labels.tolist() == example().labels.tolist()

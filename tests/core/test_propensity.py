@@ -1,0 +1,49 @@
+"""Rare labels first: only the order changes, and only as far as one asks for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elias import Model
+from elias.core.errors import InputError
+from elias.core.metrics import propensities
+from elias.core.predictions import Predictions
+from elias.core.propensity import rare_first
+
+COUNTS = np.array([1000, 1, 50, 3])
+MODEL: Any = SimpleNamespace(label_counts=COUNTS, n_train=2000, about={})
+
+
+def predictions() -> Predictions:
+    labels = np.array([[0, 2, 3, 1], [1, 0, -1, -1]], dtype=np.int32)
+    scores = np.array([[0.9, 0.5, 0.45, 0.4], [0.6, 0.5, 0, 0]], dtype=np.float32)
+    return Predictions(labels=labels, scores=scores, parts={"cluster": labels * 10})
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
+def test_order_is_that_of_the_weighted_score(strength: float) -> None:
+    found = rare_first(predictions(), MODEL, strength, 4)
+    weights = (1 / propensities(COUNTS, 2000)) ** strength
+    for row, before in zip(range(2), predictions().labels, strict=True):
+        there = [label for label in before.tolist() if label >= 0]
+        score_of = dict(zip(before.tolist(), predictions().scores[row].tolist(), strict=True))
+        expected = sorted(there, key=lambda label: -score_of[label] * weights[label])
+        assert found.labels[row, : len(there)].tolist() == expected
+        assert found.scores[row, : len(there)].tolist() == [score_of[label] for label in expected], "scores stay"
+        assert (found.labels[row, len(there) :] == -1).all()
+    assert found.parts is not None
+    np.testing.assert_array_equal(found.parts["cluster"], np.where(found.labels >= 0, found.labels * 10, -10))
+    assert (found.labels[0, 0] == 0) == (strength < 1), "the popular label leads until rare ones weigh enough"
+
+
+def test_through_predict(tiny_model: Model) -> None:
+    text = ["some words"]
+    plain, same = tiny_model.predict(text, k=3), tiny_model.predict(text, k=3, rare=0.0)
+    assert plain.named() == same.named()
+    assert tiny_model.predict(text, k=3, rare=0.5).labels.shape == (1, 3)
+    with pytest.raises(InputError, match=r"rare=2: give a number from 0"):
+        tiny_model.predict(text, rare=2)

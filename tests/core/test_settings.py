@@ -1,0 +1,157 @@
+"""Settings: every problem in one message, suggestions, and defaults that follow from the size of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from elias.core.defaults import DataSize, resolve
+from elias.core.errors import SettingsError
+from elias.core.settings import Settings, StageSettings, differences, known
+
+
+def test_settings_survive_json() -> None:
+    settings = Settings().updated({"stage2.epochs": 5, "encoder.frozen": "no", "index.beta": 3})
+    again = Settings.from_dict(json.loads(json.dumps(settings.as_dict())))
+    assert again == settings
+    assert (again.stage2.epochs, again.encoder.frozen, again.index.beta) == (5, False, 3.0)
+
+
+def test_a_change_leaves_the_original_alone() -> None:
+    before = Settings()
+    after = before.updated({"run.seed": "7"})
+    assert (before.run.seed, after.run.seed) == (0, 7)
+    assert differences(before, after) == ["run.seed 0 -> 7"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.run.seed = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("stage2.epoch", 5, 'unknown setting "stage2.epoch"; did you mean "stage2.epochs"?'),
+        ("stage3.epochs", 5, 'unknown setting "stage3.epochs"; did you mean "stage'),
+        ("epochs", 5, "a setting is section.key"),
+        ("stage2.", 5, 'unknown setting "stage2."'),
+        ("stage2.epochs", "many", "stage2.epochs=many: must be a whole number"),
+        ("stage2.epochs", 2.5, "must be a whole number"),
+        ("stage2.epochs", float("inf"), "must be a whole number"),
+        ("stage2.epochs", -1, "stage2.epochs=-1: must be at least 0"),
+        ("encoder.dropout", 1.5, "must be at most 0.99"),
+        ("encoder.dropout", "nan", "must be a finite number"),
+        ("encoder.kind", "bags", 'must be one of auto, bag, transformer, hybrid, vectors; did you mean "bag"?'),
+        ("encoder.frozen", "maybe", "say true or false"),
+    ],
+)
+def test_what_a_bad_setting_says(path: str, value: object, expected: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        Settings().updated({path: value})
+    assert expected in str(error.value)
+
+
+def test_every_problem_is_listed() -> None:
+    with pytest.raises(SettingsError) as error:
+        Settings().updated({"stage1.epochs": "x", "nothing.here": 1, "run.seed": -1, "index.alpha": 0})
+    for place in ("stage1.epochs", "nothing.here", "run.seed", "index.alpha"):
+        assert place in str(error.value)
+
+
+def test_types_are_checked_where_settings_are_made_directly() -> None:
+    with pytest.raises(SettingsError, match=r"stage1.epochs=5: must be a whole number; stage1.decay=None: must be"):
+        Settings(stage1=StageSettings(epochs="5", decay=None))  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"stage1\.epochs=True"):
+        Settings(stage1=StageSettings(epochs=True))
+    assert Settings(stage1=StageSettings(decay=0)).stage1.decay == 0
+
+
+def test_auto_means_chosen_later() -> None:
+    settings = Settings().updated({"index.kappa": "auto", "stage1.epochs": None})
+    assert settings == Settings()
+    with pytest.raises(AssertionError):
+        known(settings.index.kappa)
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "passes"), [(100, 4, 1000), (250, 8, 500), (600, 20, 200), (2858, 32, 60), (4000, 32, 60)]
+)
+def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, units: int, passes: int) -> None:
+    size = DataSize(rows=50_000, labels=5_000, pairs=100_000)
+    fusion = resolve(Settings().updated({"split.calibration_rows": rows}), size).fusion
+    assert (fusion.hidden, fusion.epochs) == (units, passes)
+    given = {"split.calibration_rows": rows, "fusion.hidden": 7, "fusion.epochs": 9}
+    fusion = resolve(Settings().updated(given), size).fusion
+    assert (fusion.hidden, fusion.epochs) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "more", "expected"),
+    [
+        (399, {}, {}, (0, 0)),  # too few to learn from
+        (400, {}, {}, (100, 4)),
+        (4999, {}, {}, (1249, 4)),
+        (5000, {}, {}, (1250, 2)),
+        (99_999, {}, {}, (4000, 2)),
+        (100_000, {}, {}, (4000, 0)),
+        (50_000, {"fusion.draws": 0}, {}, (3125, 0)),
+        (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
+        (1500, {"fusion.draws": 0}, {}, (187, 0)),
+        (9000, {"fusion.draws": 2}, {}, (2250, 2)),
+        (1_000_000, {"fusion.draws": 2}, {}, (4000, 2)),
+        (1500, {"fusion.draws": 3, "split.calibration_rows": 0}, {}, (0, 0)),
+        (1500, {"fusion.draws": 3, "ranker.enabled": False}, {}, (0, 0)),
+        (1500, {"fusion.draws": 3}, {"has_words": False}, (0, 0)),
+        (1500, {"ranker.enabled": False}, {}, (0, 0)),
+        (1500, {}, {"has_words": False}, (0, 0)),
+        (1500, {}, {"own_validation": 400}, (200, 0)),
+    ],
+)
+def test_few_rows_are_drawn_several_times(
+    rows: int, given: dict[str, Any], more: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
+    assert (resolved.split.calibration_rows, resolved.fusion.draws) == expected
+
+
+def test_draws_beside_a_validation_file_are_refused() -> None:
+    size = DataSize(rows=1500, labels=300, pairs=1500, own_validation=400)
+    with pytest.raises(SettingsError, match=r"fusion\.draws=3: the rows of the validation file"):
+        resolve(Settings().updated({"fusion.draws": 3}), size)
+
+
+@pytest.mark.parametrize("rows", [1, 10, 1000, 50_000, 2_000_000])
+@pytest.mark.parametrize("labels", [0, 1, 3, 100, 5000, 1_000_000])
+def test_resolve_fills_everything_in(rows: int, labels: int) -> None:
+    resolved = resolve(Settings(), DataSize(rows=rows, labels=labels, pairs=rows))
+    for section in dataclasses.fields(resolved):
+        if section.name != "run":
+            assert None not in vars(getattr(resolved, section.name)).values(), section.name
+    assert resolved.encoder.kind == "bag"
+    assert known(resolved.split.validation_rows) <= rows / 2
+    assert resolve(resolved, DataSize(rows=rows, labels=labels, pairs=rows)) == resolved
+
+
+def test_resolve_keeps_what_was_given() -> None:
+    given = Settings().updated(
+        {"clustering.clusters": 7, "index.kappa": 3, "stage2.epochs": 0, "split.validation_rows": 0}
+    )
+    resolved = resolve(given, DataSize(rows=10_000, labels=1000, pairs=30_000, has_texts=False))
+    assert (resolved.clustering.clusters, resolved.index.kappa, resolved.stage2.epochs) == (7, 3, 0)
+    assert resolved.split.validation_rows == 0
+    assert resolved.encoder.kind == "vectors"
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for section in dataclasses.fields(Settings):
+        for item in dataclasses.fields(getattr(Settings(), section.name)):
+            assert item.metadata["what"], item.name
+
+
+def test_a_decay_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(
+        SettingsError, match=r"stage1\.rate_classifiers=100 with stage1\.decay=0\.01: a step would take 100 %"
+    ):
+        Settings().updated({"stage1.optimiser": "sgd", "stage1.rate_classifiers": 100})
+    Settings().updated({"stage1.optimiser": "sgd", "stage1.rate_classifiers": 100, "stage1.decay": 1e-5})

@@ -1,0 +1,101 @@
+"""Label texts as training rows: which labels get one, what they count for, and in which epoch they take part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import elias
+from elias.core.settings import StageSettings
+from elias.dataset import LabelSet
+from elias.dataset.label_texts import count_label_texts, ids_differ, with_label_texts
+from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
+from elias.dataset.sizes import training_counts
+from elias.training.trainer import Trainer, TrainingRows
+from helpers.processes import SMALL
+
+
+def dataset() -> elias.Dataset:
+    return elias.Dataset.from_lists(
+        ["red apple", "green pear", "blue sky"],
+        [["apple", "fruit"], ["fruit"], ["sky"]],
+        label_texts={"apple": "a round fruit", "fruit": "sweet", "moon": "far away"},
+    )
+
+
+def test_a_label_with_a_text_and_a_training_row_gets_a_row() -> None:
+    data = dataset()
+    rows = with_label_texts(data.train, data.labels)
+    number = data.labels.number_of
+    assert list(rows.texts or [])[:3] == list(data.train.texts or [])
+    made = {str(text): rows.labels[3 + i].indices.tolist() for i, text in enumerate(list(rows.texts or [])[3:])}
+    assert made == {"a round fruit": [number["apple"]], "sweet": [number["fruit"]]}, "sky has no text, moon no row"
+    assert rows.kinds.tolist() == [KIND_TEXT] * 3 + [KIND_LABEL_TEXT] * 2
+    assert rows.excluded.shape == rows.labels.shape
+    assert rows.excluded.dtype == data.train.excluded.dtype
+    assert count_label_texts(data.train, data.labels) == 2
+    assert training_counts(data)[1] == 3
+
+
+def test_alternative_names_are_read_too() -> None:
+    data = dataset()
+    labels = LabelSet(data.labels.ids, data.labels.texts, [f"or {name}" for name in data.labels.ids])
+    assert "a round fruit or apple" in list(with_label_texts(data.train, labels).texts or [])
+
+
+def test_ids_stand_before_texts_that_differ() -> None:
+    data = dataset()
+    labels = LabelSet(data.labels.ids, ["fruit" if name == "fruit" else "a thing" for name in data.labels.ids])
+    made = list(with_label_texts(data.train, labels, ids=True).texts or [])[3:]
+    assert sorted(made) == ["apple a thing", "fruit", "sky a thing"]
+    assert ids_differ(labels)
+    assert not ids_differ(LabelSet(data.labels.ids, list(data.labels.ids)))
+    assert not ids_differ(LabelSet(data.labels.ids))
+
+
+def test_without_texts_nothing_changes() -> None:
+    data = dataset()
+    assert with_label_texts(data.train, LabelSet(data.labels.ids)) is data.train
+    vectors = elias.Dataset.from_arrays(np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3, dtype=np.float32)))
+    assert with_label_texts(vectors.train, vectors.labels) is vectors.train
+    assert count_label_texts(vectors.train, vectors.labels) == 0
+
+
+@pytest.mark.parametrize(("share", "an_epoch"), [(0.0, 0), (0.4, 4), (1.0, 10)])
+def test_label_texts_take_turns(tiny_model: elias.Model, share: float, an_epoch: int) -> None:
+    kinds = np.repeat(np.uint8([KIND_TEXT, KIND_LABEL_TEXT]), [7, 10])
+    labels = elias.Dataset.from_lists(["x"] * 17, [["a"]] * 17).train.labels
+    rows = TrainingRows(None, labels, labels.astype(bool), np.ones(17, dtype=np.float32), kinds)
+    settings = StageSettings(epochs=5, batch_size=3, label_text_share=share)
+    trainer = Trainer(tiny_model.network, rows, rows, settings, stage="s", seed=0, keep_best=lambda network: None)
+    assert trainer.steps_per_epoch == -(-(7 + an_epoch) // 3)
+    assert trainer.label_counts.tolist() == [7]
+    seen: Counter[int] = Counter()
+    for epoch in range(5):
+        trainer.at = replace(trainer.at, epoch=epoch)
+        order = trainer._rows_of_epoch()
+        assert sorted(row for row in order.tolist() if row < 7) == list(range(7))
+        assert len(order) == len(set(order.tolist())) == 7 + an_epoch
+        seen.update(row for row in order.tolist() if row >= 7)
+    assert set(seen.values()) <= {an_epoch * 5 // 10, an_epoch * 5 // 10 + 1}
+
+
+def test_they_help_where_they_say_something(tiny_dataset: Path) -> None:
+    """The label texts of the small dataset hold every word that belongs to a label; few rows hold all of them."""
+    data = elias.load_dataset(tiny_dataset)
+    rows = np.arange(150)
+    data = replace(data, train=data.train.take(rows))
+    found = {}
+    for is_on in (True, False):
+        settings = elias.Settings().updated({**SMALL, "features.label_texts": is_on, "features.min_df": 1})
+        model = elias.fit(data, settings=settings)
+        assert model.n_train == 150
+        from elias.evaluation.evaluate import evaluate_model
+
+        found[is_on] = evaluate_model(model, data).metrics["nDCG@5"]
+    assert found[True] > found[False]

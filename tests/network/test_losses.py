@@ -1,0 +1,58 @@
+"""Equations (7) and (8) against dense float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elias.network.losses import classification_loss, shortlist_loss
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000))
+def test_classification_loss_is_a_mean_over_batch_and_widest_row(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(1, 5)), int(rng.integers(1, 7)))
+    z, yhat = rng.normal(scale=2, size=shape), rng.uniform(0.01, 1.0, shape)
+    y, real = rng.choice([0.0, 0.5, 1.0], shape), rng.random(shape) < 0.7
+    weight = rng.choice([0.0, 1.0, 2.5], shape[0])
+    p = yhat / (1 + np.exp(-z))
+    terms = np.where(y > 0, y * np.log(p), np.log(1 - p)) * real * weight[:, None]
+    expected = -terms.sum() / max(1, shape[0] * real.sum(axis=1).max())
+    floats = [torch.tensor(x, dtype=torch.float32) for x in (z, yhat, y)]
+    found = classification_loss(*floats, torch.tensor(real), torch.tensor(weight, dtype=torch.float32))
+    assert found.item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("z", [-100.0, -20.0, 0.0, 20.0, 100.0])
+@pytest.mark.parametrize("yhat", [0.0, 1e-45, 1e-20, 1.0])
+@pytest.mark.parametrize("y", [0.0, 1.0])
+def test_nothing_is_infinite_at_the_extremes(z: float, yhat: float, y: float) -> None:
+    leaves = [torch.full((1, 1), value, requires_grad=True) for value in (z, yhat)]
+    loss = classification_loss(*leaves, torch.full((1, 1), y), torch.ones(1, 1, dtype=torch.bool), torch.ones(1))
+    loss = loss + shortlist_loss(leaves[1].flatten(), torch.ones(1), 1, 1)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(leaf.grad).all() for leaf in leaves)
+
+
+def test_pads_have_no_gradient() -> None:
+    z, yhat = torch.zeros(1, 2, requires_grad=True), torch.full((1, 2), 0.5, requires_grad=True)
+    real = torch.tensor([[True, False]])
+    classification_loss(z, yhat, torch.zeros(1, 2), real, torch.ones(1)).backward()
+    assert z.grad[0, 0] > 0
+    assert z.grad[0, 1] == yhat.grad[0, 1] == 0
+
+
+def test_shortlist_loss_counts_unreached_positives_as_zero() -> None:
+    found = shortlist_loss(torch.tensor([0.5, 0.1]), torch.tensor([1.0, 2.0]), n_rows=3, most_positives=4)
+    assert found.item() == pytest.approx(-(np.log(0.5) + 2 * np.log(0.1)) / 12, rel=1e-5)
+
+
+def test_an_empty_batch_of_anything_is_zero() -> None:
+    nothing = torch.empty(2, 0)
+    assert classification_loss(nothing, nothing, nothing, nothing.bool(), torch.ones(2)).item() == 0
+    assert shortlist_loss(torch.empty(0), torch.empty(0), 2, 0).item() == 0

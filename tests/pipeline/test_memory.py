@@ -1,0 +1,68 @@
+"""A fit that does not fit is refused before it begins, with the setting that would help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elias
+from elias.core.defaults import DataSize, resolve
+from elias.core.errors import SettingsError
+from elias.pipeline import fit as fitting
+from elias.pipeline.estimate import Estimate, estimate
+from elias.pipeline.memory import available_bytes, refuse_if_too_large
+from helpers.processes import SMALL
+
+LARGE = {"label classifiers": 50 << 30, "word embeddings": 1 << 30, "edges": 2 << 30, "python, torch, numba": 1 << 30}
+
+
+def test_the_largest_part_and_its_remedy_are_named() -> None:
+    with pytest.raises(
+        SettingsError, match=r"54\.0 GiB.*10\.0 GiB are free.*50\.0 GiB, are label classifiers.*encoder\.dim"
+    ):
+        refuse_if_too_large(Estimate(LARGE, 1.0), 10 << 30)
+    with pytest.raises(SettingsError, match=r"index\.kappa"):
+        refuse_if_too_large(Estimate({**LARGE, "edges": 90 << 30}, 1.0), 10 << 30)
+
+
+def test_settings_that_help_are_named_with_what_they_leave() -> None:
+    size = DataSize(rows=1000, labels=100_000, pairs=3000)
+    adamw = {"stage1.optimiser": "adamw", "stage2.optimiser": "adamw"}
+    settings = resolve(elias.Settings().updated(adamw), size)
+    numbers: dict[str, Any] = {"n_labels": 1_000_000, "n_words": 1000, "words_per_text": 10.0}
+    needed = estimate(settings, size, **numbers)
+    value = 1_000_000 * 512
+    assert needed.memory_bytes["label classifiers"] == value * (4 + 4 + 4 + 8)
+    assert needed.smaller == {
+        "model.label_dim=128": value * 20 // 4,
+        "model.precision=bfloat16": value * (2 + 4 + 2 + 8),
+        "stage1.optimiser=rowwise stage2.optimiser=rowwise": value * 12,
+        "stage1.average_from=1.0 stage2.average_from=1.0": value * 16,
+    }
+    with pytest.raises(SettingsError, match=r"--set model\.label_dim=128 makes that 2\.4; --set model\.precision=bf"):
+        refuse_if_too_large(needed, 1 << 30)
+    thrifty = {"model.label_dim": 128, "model.precision": "bfloat16"}
+    thrifty |= {
+        f"stage{n}.{key}": value for n in (1, 2) for key, value in {"average_from": 1, "optimiser": "sgd"}.items()
+    }
+    needed = estimate(settings.updated(thrifty), size, **numbers)
+    assert needed.memory_bytes["label classifiers"] == value // 4 * (2 + 4 + 2)
+    assert list(needed.smaller) == ["stage1.optimiser=rowwise stage2.optimiser=rowwise"]
+
+
+def test_what_fits_or_cannot_be_known_goes_on() -> None:
+    refuse_if_too_large(Estimate(LARGE, 1.0), 54 << 30)
+    refuse_if_too_large(Estimate(LARGE, 1.0), None)
+    found = available_bytes()
+    assert found is None or found > 0
+
+
+def test_a_fit_asks_first(tiny_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "available_bytes", lambda: 1 << 20)
+    data, settings = elias.load_dataset(tiny_dataset), elias.Settings().updated(SMALL)
+    with pytest.raises(SettingsError, match="check_memory=false"):
+        elias.fit(data, settings=settings, run_dir=tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*/done.json"))
+    elias.fit(data, settings=settings.updated({"run.check_memory": False}), run_dir=tmp_path / "run")

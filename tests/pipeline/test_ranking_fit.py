@@ -1,0 +1,296 @@
+"""Fits and files of ELIAS++: kinds of the final score, rows held out, killed and resumed, saved and damaged."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import elias
+from elias.core.defaults import FEWEST, DataSize, resolve
+from elias.core.errors import InputError, ModelError
+from elias.core.files import read_tensors
+from elias.core.settings import Settings
+from elias.dataset import Dataset
+from elias.dataset.rows import KIND_LABEL_TEXT
+from elias.dataset.sizes import size_of
+from elias.encoders.tfidf import TfIdf
+from elias.evaluation.evaluate import evaluate_model
+from elias.model.compaction import compact
+from elias.model.model import Model
+from elias.model.storage import load_model
+from elias.pipeline import sparse_side
+from elias.pipeline.features_step import all_rows, reserve_rows
+from elias.pipeline.fit import fit_to
+from elias.ranking.cross_fitting import ENOUGH
+from helpers.processes import NEITHER, PLUS, content, fitted, here, sets, start, wait_until
+
+# -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
+
+
+def test_saved_and_loaded(plus_model: Model, texts: list[str], tmp_path: Path) -> None:
+    plus_model.save(tmp_path / "copy")
+    loaded = load_model(tmp_path / "copy", threads=2)
+    before, after = plus_model.predict(texts, k=9, explain=True), loaded.predict(texts, k=9, explain=True)
+    np.testing.assert_array_equal(after.labels, before.labels)
+    np.testing.assert_array_equal(after.scores, before.scores)
+    assert before.parts is not None
+    assert after.parts is not None
+    for name, values in before.parts.items():
+        np.testing.assert_array_equal(after.parts[name], values)
+
+
+def test_compacted_it_keeps_its_sparse_side(plus_model: Model, texts: list[str], tmp_path: Path) -> None:
+    compact(plus_model, precision="int8").save(tmp_path / "small")
+    small = load_model(tmp_path / "small", threads=2)
+    assert small.gives_probabilities
+    before, after = plus_model.predict(texts, k=1), small.predict(texts, k=1)
+    assert (before.labels == after.labels).mean() > 0.95
+
+
+def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: list[str]) -> None:
+    kept = {key: value for key, value in PLUS.items() if not key.startswith(("clustering", "stage"))}
+    settings = Settings().updated({**kept, "model.kind": "one-versus-all", "stage1.epochs": 1})
+    model = elias.fit(data, settings=settings)
+    assert isinstance(model, Model)
+    assert model.gives_probabilities
+    assert model.predict(texts, k=3, explain=True).labels.shape == (80, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("plus.json", {"by_words": 0}),
+        ("plus.json", {"by_network": "many"}),
+        ("plus.json", {"by_network": True}),
+        ("fusion.json", {"kind": "guess"}),
+        ("fusion.json", None),
+        ("ranker.safetensors", None),
+        ("lexical.safetensors", None),
+        ("label_tree.safetensors", None),
+        ("neighbours.safetensors", None),
+    ],
+)
+def test_damaged_files_are_refused(plus_folder: Path, tmp_path: Path, name: str, change: dict[str, Any] | None) -> None:
+    load_model(plus_folder).save(tmp_path / "copy")
+    path = tmp_path / "copy" / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ModelError, match=name):
+        load_model(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("kind", ["product", "tree"])
+def test_the_other_final_scores(kind: str, data: Dataset, texts: list[str], tmp_path: Path, plus_folder: Path) -> None:
+    """Only the last steps are done again: everything else of the run is that of the learned score."""
+    from elias.core.files import link_tree
+
+    link_tree(plus_folder.with_name("model.run"), tmp_path / "model.run")
+    settings = Settings().updated({**PLUS, "fusion.kind": kind, "ranker.loss": "squared-hinge"})
+    model = load_model(fit_to(data, tmp_path / "model", settings=settings, force=True), threads=2)
+    log = [json.loads(line) for line in (tmp_path / "model.run" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if "step" in line][-2:] == ["70-fusion", "90-model"]
+    assert [line["step"] for line in log if "step" in line].count("50-stage2") == 1
+    assert model.plus is not None
+    assert model.plus.fusion.kind == kind
+    assert evaluate_model(model, data).metrics["P@1"] > 50
+    assert model.gives_probabilities
+    found = model.predict(texts, k=4, threshold=0.2)
+    assert (found.scores[found.labels >= 0] >= 0.2).all()
+
+
+def test_the_network_does_not_depend_on_the_sparse_side(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
+    """Another ranker or other words: both stages stay, bit for bit that of a fresh run with those settings."""
+    from elias.core.files import link_tree
+
+    run = tmp_path / "model.run"
+    link_tree(plus_folder.with_name("model.run"), run)
+    (run / "log.jsonl").unlink()
+    changes = {**PLUS, "ranker.cost": 0.3, "lexical.words_per_label": 9}
+    output = fit_to(data, tmp_path / "model", settings=Settings().updated(changes), force=True)
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if "step" in line] == ["12-ranker", "14-ranker", "70-fusion", "90-model"]
+    fresh = fit_to(data, tmp_path / "fresh", settings=Settings().updated(changes))
+    assert content(output, "*.safetensors") == content(fresh, "*.safetensors")
+    off = fit_to(
+        data, tmp_path / "model", settings=Settings().updated({**changes, "ranker.enabled": False}), force=True
+    )
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if "step" in line][4:] == ["90-model"]
+    assert not (off / "ranker.safetensors").exists()
+
+
+def test_refitted_on_all_rows_or_not(plus_folder: Path, plus_model: Model, data: Dataset, tmp_path: Path) -> None:
+    """The final score is learned with a ranker that has not seen the calibration rows; the model's own has."""
+    run = plus_folder.with_name("model.run")
+    held_out, every = (read_tensors(run / step / "ranker.safetensors")[0] for step in ("12-ranker", "14-ranker"))
+    assert len(held_out["ranker.weights"]) != len(every["ranker.weights"])
+    assert plus_model.plus is not None
+    np.testing.assert_array_equal(plus_model.plus.ranker.weights, every["ranker.weights"])
+    without = Settings().updated({**PLUS, **NEITHER, "ranker.refit": False})
+    output = fit_to(data, tmp_path / "model", settings=without)
+    assert not (tmp_path / "model.run" / "14-ranker").exists()
+    model = load_model(output)
+    assert model.plus is not None
+    np.testing.assert_array_equal(model.plus.ranker.weights, held_out["ranker.weights"])
+
+
+def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negatives are found for some rows at a time; label texts find none."""
+    settings = resolve(Settings().updated(PLUS), size_of(data))
+    vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or []), min_df=1, max_words=5000)
+    bow, rows = all_rows(data, settings, vectorizer)
+    made = []
+    for size in (1 << 16, 7):
+        monkeypatch.setattr(sparse_side, "ROWS_AT_A_TIME", size)
+        (tmp_path / str(size)).mkdir()
+        given = sparse_side.WordRows(bow, rows.labels, rows.excluded, rows.kinds)
+        lexical = sparse_side.write_lexical(tmp_path / str(size), given, settings)
+        made.append(sparse_side.found_by_words(lexical, given, settings))
+    np.testing.assert_array_equal(*made)
+    assert (made[0][rows.kinds == KIND_LABEL_TEXT] == -1).all()
+    assert (made[0][rows.kinds != KIND_LABEL_TEXT, 0] >= 0).all()
+
+
+def test_logistic_ranker(data: Dataset, texts: list[str]) -> None:
+    model = fitted(data, ranker__loss="logistic", **{key.replace(".", "__"): v for key, v in NEITHER.items()})
+    found = model.predict(texts, k=5, explain=True)
+    assert found.parts is not None
+    assert ((found.parts["ranker"] > 0) & (found.parts["ranker"] < 1)).all()
+    assert evaluate_model(model, data).metrics["P@1"] > 40
+
+
+def test_vectors_sparse_and_dense(plus_model: Model, data: Dataset) -> None:
+    """Sparse vectors, of either sign and any length, have words; dense ones have none: the sparse side stays off."""
+    assert plus_model.vectorizer is not None
+    rng = np.random.default_rng(0)
+    bow = plus_model.vectorizer.transform(list(data.train.texts or []))
+    signs = sp.diags(rng.choice([-3.0, 3.0], size=bow.shape[1]))
+    vectors = sp.csr_matrix(bow @ signs, dtype=np.float32)
+    small = {key.replace(".", "__"): value for key, value in NEITHER.items()}
+    sparse = fitted(Dataset.from_arrays(vectors, data.train.labels, label_ids=data.labels.ids), **small)
+    assert sparse.plus is not None
+    found = sparse.predict(vectors[:50], k=3)
+    assert np.isfinite(found.scores).all()
+    right = np.take_along_axis(data.train.labels[:50].toarray() > 0, found.labels[:, :1], axis=1)
+    assert right.mean() > 0.6
+    with pytest.raises(InputError, match="dense"):
+        sparse.predict(np.zeros((2, vectors.shape[1]), dtype=np.float32))
+    project = rng.normal(size=(bow.shape[1], 16)).astype(np.float32)
+    dense = fitted(
+        Dataset.from_arrays(np.asarray(bow @ project), data.train.labels, label_ids=data.labels.ids), **small
+    )
+    assert dense.plus is None
+    assert not dense.gives_probabilities
+
+
+@pytest.mark.parametrize("kind", ["learned", "tree", "product"])
+def test_one_label_only(kind: str) -> None:
+    data = Dataset.from_lists([f"word{row} shared" for row in range(160)], [["only"]] * 150 + [[]] * 10)
+    model = fitted(data, split__calibration_rows=60, fusion__kind=kind, clustering__clusters=1, stage2__epochs=0)
+    found = model.predict(["word3 shared", ""], k=3, threshold=0.0)
+    assert found.labels.shape == (2, 1)
+    assert np.isfinite(found.scores).all()
+
+
+def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
+    """Of fewer than ENOUGH rows with a right label it would be worse than p q."""
+    model = fitted(
+        data, split__calibration_rows=ENOUGH - 1, **{key.replace(".", "__"): v for key, v in NEITHER.items()}
+    )
+    assert model.plus is not None
+    assert model.plus.fusion.kind == "product"
+    assert not model.gives_probabilities
+
+
+# -- rows held out ----------------------------------------------------------------------------------------------------
+
+
+def test_defaults_reserve_calibration_rows() -> None:
+    size, one_draw = DataSize(rows=20_000, labels=1000, pairs=60_000), Settings().updated({"fusion.draws": 0})
+    for rows, held_out in ((20_000, 1500), (8000, 1000), (48_000, 3000)):
+        assert resolve(one_draw, replace(size, rows=rows)).split.calibration_rows == held_out
+    for rows, drawn in ((20_000, 4000), (8000, 2000), (48_000, 4000)):
+        assert resolve(Settings(), replace(size, rows=rows)).split.calibration_rows == drawn
+    assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == FEWEST
+    assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0
+    assert resolve(Settings(), replace(size, has_words=False)).split.calibration_rows == 0
+    assert resolve(Settings().updated({"ranker.enabled": False}), size).split.calibration_rows == 0
+    own = resolve(Settings(), replace(size, own_validation=900)).split
+    assert (own.calibration_rows, own.validation_rows) == (450, 450)
+    few = resolve(Settings(), replace(size, own_validation=1)).split
+    assert (few.calibration_rows, few.validation_rows) == (0, 1), "one row of a file is for validation"
+    once = resolve(Settings(), replace(size, own_validation=900))
+    assert resolve(once, replace(size, own_validation=900)) == once
+
+
+@pytest.mark.parametrize("own", [1, 2, 150, 400])
+def test_a_validation_file_serves_both(own: int) -> None:
+    texts, labels = [f"text {row}" for row in range(300)], [["a"], ["b"], ["c"]] * 100
+    data = Dataset.from_lists(
+        texts, labels, validation_texts=[f"other {row}" for row in range(own)], validation_labels=[["a"]] * own
+    )
+    settings = resolve(Settings(), size_of(data))
+    parts = reserve_rows(data, settings)
+    assert len(parts["train"]) == 300, "no training row is held out"
+    assert not set(parts["validation"].tolist()) & set(parts["calibration"].tolist())
+    assert len(parts["validation"]) >= 1
+    assert len(parts["calibration"]) == (own // 2 if own // 2 >= FEWEST else 0)
+    for part in ("validation", "calibration"):
+        assert len(np.unique(parts[part])) == len(parts[part])
+        assert set(parts[part].tolist()) <= set(range(own))
+
+
+def test_fitted_with_a_validation_file(data: Dataset, texts: list[str], tmp_path: Path) -> None:
+    assert data.test is not None
+    names = [[data.labels.ids[label] for label in row.indices] for row in data.test.labels]
+    train = [[data.labels.ids[label] for label in row.indices] for row in data.train.labels]
+    both = Dataset.from_lists(list(data.train.texts or []), train, validation_texts=texts, validation_labels=names)
+    settings = Settings().updated({**PLUS, **NEITHER, "split.calibration_rows": 60})
+    model = load_model(fit_to(both, tmp_path / "model", settings=settings))
+    assert model.plus is not None
+    assert model.plus.fusion.probability is not None
+    assert model.plus.fusion.probability.rows == 60
+    assert not (tmp_path / "model.run" / "14-ranker").exists(), "no training row was held out: it would be the same"
+    assert model.about["settings"]["split"]["validation_rows"] == 20
+
+
+# -- killed -----------------------------------------------------------------------------------------------------------
+
+
+def test_killed_in_the_sparse_steps_it_is_the_same_model(plus_folder: Path, tiny_dataset: Path, tmp_path: Path) -> None:
+    output, run = tmp_path / "model", tmp_path / "model.run"
+    moments: list[Callable[[], bool]] = [
+        (run / "12-ranker.part" / "lexical.safetensors").exists,
+        (run / "70-fusion.part" / "begun.json").exists,
+    ]
+    for moment in moments:
+        process = start("fit", tiny_dataset, "-o", output, *sets(PLUS))
+        wait_until(moment, process)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not output.exists()
+    done = here("fit", tiny_dataset, "-o", output, *sets(PLUS))
+    assert done.returncode == 0, done.stderr
+    assert "calibration error" in done.stderr
+    for pattern in ("*.safetensors", "fusion.json", "plus.json"):
+        ours = content(output, pattern)
+        assert ours
+        assert ours == content(plus_folder, pattern)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_switched_off_no_file_of_it_is_there(plus_folder: Path, tiny_model_folder: Path) -> None:
+    files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors"}
+    files |= {"neighbours.safetensors", "label_tree.safetensors"}
+    assert set(content(plus_folder)) - set(content(tiny_model_folder)) == files

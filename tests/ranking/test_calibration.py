@@ -1,0 +1,151 @@
+"""Scores as probabilities: a curve that rises, is right, knows how wrong it is, and refuses to be damaged."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.isotonic import IsotonicRegression
+
+from elias.ranking.calibration import BINS, MOST_KNOTS, ProbabilityMap, calibration_error, fit_probability
+
+
+def scored(seed: int, rows: int, m: int = 10, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [rows, m] whose true probability is sigmoid(s / sharpness), and which labels are right."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(scale=2.0, size=(rows, m)).astype(np.float32)
+    return scores, rng.random((rows, m)) < 1 / (1 + np.exp(-scores / sharpness))
+
+
+@given(seed=st.integers(0, 10_000), rows=st.sampled_from([1, 2, 7, 200]), coarse=st.booleans())
+def test_it_rises_strictly(seed: int, rows: int, coarse: bool) -> None:
+    scores, right = scored(seed, rows)
+    if coarse:
+        scores = scores.round()
+    curve = fit_probability(scores, right, np.random.default_rng(seed).random(scores.shape) < 0.7)
+    asked = np.linspace(-12, 12, 500)
+    found = curve(asked)
+    assert (np.diff(found) > 0).all()
+    assert ((found > 0) & (found < 1)).all()
+    assert np.isfinite(curve(np.array([-1e30, 1e30]))).all()
+    assert curve.rows == rows
+    ProbabilityMap.from_dict(curve.as_dict())  # what is fitted can be read
+    assert len(curve.scores) <= MOST_KNOTS
+
+
+@given(seed=st.integers(0, 10_000))
+def test_scores_close_to_each_other(seed: int) -> None:
+    """Products are float32 and mostly tiny: rounding must not tear a step of the curve in two."""
+    rng = np.random.default_rng(seed)
+    scores = (rng.random((100, 10)) ** 8).astype(np.float32)
+    curve = fit_probability(scores, rng.random(scores.shape) < scores, np.ones(scores.shape, dtype=bool))
+    again = ProbabilityMap.from_dict(curve.as_dict())
+    order = np.argsort(scores, axis=None)
+    assert (np.diff(again(scores.ravel()[order].astype(np.float64))) >= 0).all()
+    assert (np.diff(curve.scores) > 0).all()
+    assert (np.diff(curve.probabilities) > 0).all()
+
+
+def test_the_curve_goes_through_isotonic_means() -> None:
+    scores, right = scored(8, 100)
+    flat, truth = scores.astype(np.float64).ravel(), right.ravel()
+    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    steps = IsotonicRegression(y_min=0, y_max=1).fit(flat, truth)
+    np.testing.assert_allclose(curve.probabilities, steps.predict(curve.scores), atol=1e-6)
+    assert len(curve.scores) > 5
+
+
+def test_a_score_too_sure_of_itself_is_put_right() -> None:
+    """The truth is sigmoid(s / 3): taken as sigmoid(s), the score is off by 0.13; its curve hardly at all."""
+    scores, right = scored(0, 4000, sharpness=3.0)
+    naive = calibration_error((1 / (1 + np.exp(-scores))).ravel(), right.ravel())
+    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    fresh, fresh_right = scored(1, 4000, sharpness=3.0)
+    error = calibration_error(curve(fresh).ravel(), fresh_right.ravel())
+    assert naive > 0.1
+    assert error < 0.015
+    assert curve.error < 0.02, "and it says so itself"
+    np.testing.assert_allclose(curve(np.array([-3.0, 0.0, 3.0])), 1 / (1 + np.exp([1.0, 0.0, -1.0])), atol=0.04)
+
+
+def test_the_error_is_measured_on_other_rows() -> None:
+    """A score that says nothing, of few rows: the curve follows the chance of its own rows, and must not boast."""
+    rng = np.random.default_rng(0)
+    scores, right = rng.normal(size=(60, 3)), rng.random((60, 3)) < 0.5
+    there = np.ones(scores.shape, dtype=bool)
+    curve = fit_probability(scores, right, there)
+    assert curve.error > calibration_error(np.interp(scores.ravel(), curve.scores, curve.probabilities), right.ravel())
+
+
+def test_places_of_nobody_do_not_count() -> None:
+    scores, right = scored(3, 300)
+    there = np.zeros(scores.shape, dtype=bool)
+    there[:, :4] = True
+    spoiled = np.where(there, scores, 50.0)
+    ours, theirs = fit_probability(spoiled, right & there, there), fit_probability(scores, right, there)
+    np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)
+    nobody = fit_probability(scores, right, np.zeros_like(there))
+    assert (nobody(scores) < 1e-6).all()
+
+
+def test_calibration_error_by_hand() -> None:
+    guessed = np.repeat(np.linspace(0.05, 0.95, BINS), 20)
+    right = np.tile(np.arange(20) < 10, BINS)  # half of every bin
+    assert calibration_error(guessed, right) == pytest.approx(np.abs(np.linspace(0.05, 0.95, BINS) - 0.5).mean())
+    assert calibration_error(np.array([1.0, 0.0, 1.0]), np.array([True, False, True])) == 0.0
+    assert calibration_error(np.empty(0), np.empty(0, dtype=bool)) == 0.0
+
+
+def test_through_json_it_stays_the_same() -> None:
+    scores, right = scored(5, 50)
+    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    again = ProbabilityMap.from_dict(json.loads(json.dumps(curve.as_dict())))
+    np.testing.assert_array_equal(again(scores), curve(scores))
+    assert (again.error, again.rows) == (curve.error, curve.rows)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scores": [1.0, 0.0]},
+        {"scores": [0.0]},
+        {"scores": []},
+        {"scores": [0.0, float("nan")]},
+        {"probabilities": [0.9, 0.1]},
+        {"probabilities": [0.5, 1.5]},
+        {"probabilities": [float("nan"), 0.5]},
+        {"scores": [], "probabilities": []},
+        {"scores": [[0.0, 1.0]], "probabilities": [[0.0, 1.0]]},
+        {"scores": "curve"},
+    ],
+)
+def test_a_broken_curve_is_refused(change: dict[str, Any]) -> None:
+    whole = {"scores": [0.0, 1.0], "probabilities": [0.1, 0.9], "error": 0.01, "rows": 10}
+    assert ProbabilityMap.from_dict(whole)(np.array([0.5]))[0] == pytest.approx(0.5, abs=1e-6)
+    with pytest.raises(ValueError, match=r"the curve of probabilities is broken|could not convert"):
+        ProbabilityMap.from_dict({**whole, **change})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 300])
+def test_the_kernel_draws_the_same_curve(rows: int) -> None:
+    from elias.kernels.fuse import show_rows
+    from elias.ranking.calibration import NO_CURVE
+
+    scores, right = scored(rows, rows)
+    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    asked = np.concatenate([np.linspace(-70, 70, 999), curve.scores, [0.0]]).astype(np.float32)[None]
+    labels = np.arange(asked.size, dtype=np.int32)[None] * 3
+    places = np.random.default_rng(0).permutation(asked.size)[None]
+    places[0, 5] = -1
+    best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
+    show_rows(0, 1, labels, asked, places, curve.curve, best, values)
+    there = places[0] >= 0
+    np.testing.assert_allclose(values[0, there], curve(asked[0].astype(np.float64))[places[0, there]], rtol=1e-6)
+    assert (best[0, there] == 3 * places[0, there]).all()
+    assert (best[0, 5], values[0, 5]) == (-1, 0.0)
+    show_rows(0, 1, labels, asked, places, NO_CURVE, best, values)
+    np.testing.assert_array_equal(values[0, there], asked[0, places[0, there]])

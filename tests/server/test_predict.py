@@ -1,0 +1,125 @@
+"""Predictions over HTTP are those of the model: alone, together, streamed, among named labels."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elias
+from elias.model.model import Model
+from helpers.serving import Running
+
+
+@pytest.fixture(scope="module")
+def texts(tiny_dataset: Any) -> list[str]:
+    data = elias.load_dataset(tiny_dataset)
+    assert data.test is not None
+    assert data.test.texts is not None
+    return list(data.test.texts)
+
+
+def named(results: list[dict[str, Any]]) -> list[list[str]]:
+    return [[item["label"] for item in result["labels"]] for result in results]
+
+
+def test_the_answer_is_the_models(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    answer = service.predict(texts, k=4)
+    assert answer["model"] == "tiny"
+    expected = tiny_model.predict(texts, 4)
+    assert named(answer["results"]) == [[label for label, _ in row] for row in expected.named()]
+    scores = [[item["score"] for item in result["labels"]] for result in answer["results"]]
+    np.testing.assert_allclose(scores, expected.scores, rtol=1e-5)
+    assert answer["results"][0]["labels"][0]["text"], "labels have texts here"
+    assert "id" not in answer["results"][0]
+
+
+def test_ids_are_echoed_and_five_is_the_default(service: Running) -> None:
+    answer = service.predict(["bada", "kuku"], ids=["x/1", "Ähre"])
+    assert [result["id"] for result in answer["results"]] == ["x/1", "Ähre"]
+    assert all(len(result["labels"]) == 5 for result in answer["results"])
+
+
+def test_nothing_and_empty_texts(service: Running) -> None:
+    assert service.predict([])["results"] == []
+    assert len(service.predict(["", " \x00 "])["results"]) == 2
+
+
+def test_explained_parts_multiply_to_the_score(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    for result in service.predict(texts[:5], k=3, explain=True)["results"]:
+        for item in result["labels"]:
+            product = item["cluster_score"] * item["edge_score"] * item["classifier"]
+            assert item["score"] == pytest.approx(product, rel=1e-4)
+            assert 0 <= item["cluster"] < tiny_model.finder.index.n_clusters
+
+
+def test_named_labels_are_scored_over_all_clusters(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    wanted = ["label-03", "label-41", "label-17"]
+    answer = service.predict(texts[:6], k=3, labels=wanted, explain=True)
+    expected = tiny_model.predict(texts[:6], 3, allow=wanted)
+    assert named(answer["results"]) == [[label for label, _ in row] for row in expected.named()]
+    assert {label for row in named(answer["results"]) for label in row} == set(wanted), "not filtered from the best"
+
+
+def test_a_stream_holds_the_same_lines(service: Running, texts: list[str]) -> None:
+    many, ids = texts * 9, [f"id-{number}" for number in range(len(texts) * 9)]  # several pieces
+    answer = service.post("/v1/predict", {"texts": many, "ids": ids, "k": 2, "stream": True})
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("application/jsonl")
+    lines = [json.loads(line) for line in answer.body.decode().splitlines()]
+    assert lines == service.predict(many, ids=ids, k=2)["results"]
+    assert service.post("/v1/predict", {"texts": [], "stream": True}).body == b""
+
+
+def test_requests_that_come_together_do_not_mix(service: Running, texts: list[str]) -> None:
+    asks: list[dict[str, Any]] = [
+        {"texts": texts[start : start + size], "k": k, **more}
+        for start, size in ((0, 1), (3, 1), (7, 30), (11, 2), (20, 1), (1, 70))
+        for k in (1, 5, 40)
+        for more in ({}, {"explain": True}, {"labels": ["label-01", "label-02"]})
+    ]
+    one_by_one = [service.predict(**ask)["results"] for ask in asks]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(lambda ask: service.predict(**ask)["results"], asks))
+    for alone, mixed in zip(one_by_one, together, strict=True):
+        assert named(alone) == named(mixed)
+        for left, right in zip(alone, mixed, strict=True):
+            for a, b in zip(left["labels"], right["labels"], strict=True):
+                assert a.keys() == b.keys()
+                assert a["score"] == pytest.approx(b["score"], rel=1e-4, abs=1e-6)
+    text = service.get("/metrics").body.decode()
+    batches = next(line for line in text.splitlines() if line.startswith("elias_batch_texts_count"))
+    assert float(batches.split()[1]) > 0
+
+
+def test_a_second_model_by_name(service: Running) -> None:
+    assert service.predict(["bada"], model="again")["model"] == "again"
+    answer = service.post("/v1/predict", {"texts": ["bada"], "model": "agian"})
+    assert answer.status == 404
+    assert answer.error["field"] == "model"
+    assert 'did you mean "again"?' in answer.error["message"]
+
+
+def test_a_threshold_is_what_the_model_says_it_is(service: Running) -> None:
+    facts = service.get("/v1/models").json["models"][0]
+    answer = service.post("/v1/predict", {"texts": ["bada"], "threshold": 0.5})
+    if facts["threshold"]:
+        assert answer.status == 200
+    else:
+        assert answer.status == 422
+        assert answer.error["field"] == "threshold"
+
+
+def test_a_text_is_never_given_its_own_id(tiny_model: Model, tiny_model_folder: Any) -> None:
+    from dataclasses import replace
+
+    from helpers.serving import running
+
+    own = replace(tiny_model, about={**tiny_model.about, "dataset": {"features": None, "exclude_own_id": True}})
+    with running({"own": tiny_model_folder}, lambda folder: own) as found:
+        best = found.predict(["bada"], k=1)["results"][0]["labels"][0]["label"]
+        answer = found.predict(["bada"], k=1, ids=[best])
+        assert answer["results"][0]["labels"][0]["label"] != best

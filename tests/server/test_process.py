@@ -1,0 +1,140 @@
+"""`elias serve` as a process: it starts, swaps models, drains, and says what is wrong."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.processes import PATIENCE, elias, one_line
+from helpers.serving import Running
+from helpers.serving_process import process
+
+
+class Load:
+    """Clients that ask one thing after the other on connections that stay open, until the server closes them."""
+
+    def __init__(self, port: int, clients: int = 6) -> None:
+        self.answers, self.lost, self.stop = [], [], threading.Event()  # type: ignore[var-annotated]
+        self.threads = [threading.Thread(target=self._client, args=(port,), daemon=True) for _ in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def _client(self, port: int) -> None:
+        body = json.dumps({"texts": ["bada kuku"] * 5}).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        while not self.stop.is_set():
+            try:
+                connection.request("POST", "/v1/predict", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                self.answers.append((answer.status, len(json.loads(answer.read())["results"])))
+                if answer.will_close:
+                    return
+            except ConnectionRefusedError:
+                return  # it no longer listens: nothing was accepted
+            except (OSError, http.client.HTTPException, ValueError, KeyError) as problem:
+                self.lost.append(repr(problem))
+                return
+
+    def join(self) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+
+
+def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) -> None:
+    """One process for all of it: SIGHUP with a good model, with a broken one, then SIGTERM. Nothing is lost.
+
+    One request is half sent when SIGTERM comes: the rest may come, the answer does.
+    """
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model_folder, folder)
+    with process(f"a={folder}", f"b={folder}") as (server, found, lines):
+        assert [item["name"] for item in found.get("/v1/models").json["models"]] == ["a", "b"]
+        load = Load(found.port)
+        wait_for(lambda: len(load.answers) > 20)
+        server.send_signal(signal.SIGHUP)
+        wait_for(lambda: any(line["event"] == "reloaded" for line in lines))
+        (folder / "index.safetensors").unlink()
+        server.send_signal(signal.SIGHUP)
+        wait_for(lambda: any(line["event"].startswith("reload failed") for line in lines))
+        assert found.predict(["still here"])["results"]
+        before = len(load.answers)
+        wait_for(lambda: len(load.answers) > before + 20)
+        with half_sent(found) as finished:
+            server.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", found.port))
+            finished()
+        assert server.wait(PATIENCE) == 0
+        load.join()
+    assert load.lost == []
+    assert set(load.answers) == {(200, 5)}
+    assert [line["event"] for line in lines if line["level"] == "error"] == ["reload failed, the old model goes on"]
+    assert not any("kuku" in json.dumps(line) for line in lines)  # no hex digits, unlike ids of requests
+
+
+@contextmanager
+def half_sent(found: Running) -> Iterator[Callable[[], None]]:
+    """A request whose body has begun; a call sends the rest and expects the answer, the last on this connection."""
+    body = json.dumps({"texts": ["bada"] * 100}).encode()
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with found.raw() as sock:
+        sock.sendall(head % len(body) + body[:10])
+        time.sleep(0.2)
+
+        def finished() -> None:
+            sock.sendall(body[10:])
+            answer = http.client.HTTPResponse(sock)
+            answer.begin()
+            assert answer.status == 200
+            assert len(json.loads(answer.read())["results"]) == 100
+            assert answer.will_close
+
+        yield finished
+
+
+def wait_for(happened: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def test_wrong_usage_is_one_line(tiny_model_folder: Path, tmp_path: Path) -> None:
+    done = elias("serve", tmp_path / "none")
+    assert done.returncode == 5
+    assert one_line(done.stderr)
+    for arguments, words in (
+        ([f"a={tiny_model_folder}", f"a={tiny_model_folder}"], "given twice"),
+        ([f"ä={tiny_model_folder}"], "letters, digits"),
+        ([tiny_model_folder, "--port", "70000"], "between 1 and 65535"),
+        ([tiny_model_folder, "--limit", "txts=5"], 'did you mean "texts"?'),
+        ([tiny_model_folder, "--token-file", tmp_path / "none"], "cannot be read"),
+    ):
+        done = elias("serve", *arguments)
+        assert done.returncode in (2, 4), done.stderr
+        assert one_line(done.stderr)
+        assert words in done.stderr
+
+
+def test_a_broken_model_ends_the_command(tiny_model_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model_folder, folder)
+    (folder / "index.safetensors").write_bytes(b"broken")
+    done = elias("serve", folder, "--port", "0")
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1].startswith("elias: ")
+    assert "index.safetensors" in done.stderr
+    assert "Traceback" not in done.stderr
