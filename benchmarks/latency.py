@@ -81,7 +81,7 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
 
     n = len(texts)
     return [
-        {"row": "  words of the text", **times(lambda i: quick.vectorizer.words.numbers_in(texts[i]), n)},
+        {"row": "  words of the text", **times(lambda i: quick.vectorizer.words.token_ids(texts[i]), n)},
         {"row": "  phi and clusters", **times(embed, n)},
         {"row": "  labels and evidence", **times(gather, n)},
         {"row": "  final score", **times(score, n)},

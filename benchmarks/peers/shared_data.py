@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from elias.core.files import write_json, written_beside
+from elias.core.files import replacing, write_json
 from elias.dataset import Dataset, Rows
 from elias.dataset.label_texts import ids_differ, with_label_texts
 from elias.encoders.tfidf import TfIdf
@@ -42,7 +42,7 @@ def shared_data(data: Dataset, work: Path, *, label_texts: bool, label_ids: bool
         settings["label_ids"] = True
     folder = work / f"data-{key_of(data.fingerprint(), settings)}"
     if not folder.exists():
-        with written_beside(folder) as part:
+        with replacing(folder) as part:
             part.mkdir(parents=True)
             _write(data, part, label_texts, label_ids)
     return folder

@@ -20,17 +20,17 @@ from elias.core.files import (
     read_object,
     read_tensors,
     remove,
+    replacing,
     write_json,
     write_tensors,
-    written_beside,
 )
 
 
 def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
-    with written_beside(path) as part:
+    with replacing(path) as part:
         part.write_text("old")
-    with pytest.raises(KeyboardInterrupt), written_beside(path) as part:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), replacing(path) as part:  # noqa: PT012
         part.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -40,12 +40,12 @@ def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "model"
     for words in (["a", "b"], ["c"]):
-        with written_beside(path) as part:
+        with replacing(path) as part:
             part.mkdir()
             for word in words:
                 (part / word).write_text(word)
     assert os.listdir(path) == ["c"]
-    with pytest.raises(ValueError, match="no"), written_beside(path) as part:  # noqa: PT012
+    with pytest.raises(ValueError, match="no"), replacing(path) as part:  # noqa: PT012
         part.mkdir()
         raise ValueError("no")
     assert os.listdir(path) == ["c"]
@@ -57,7 +57,7 @@ def test_killed_while_a_folder_stood_aside_it_returns(tmp_path: Path) -> None:
     (tmp_path / "model.old").mkdir()
     (tmp_path / "model.old" / "a").write_text("a")
     (tmp_path / "model.part").mkdir()
-    with pytest.raises(KeyboardInterrupt), written_beside(path):  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), replacing(path):  # noqa: PT012
         assert (path / "a").read_text() == "a"
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == ["model"]
@@ -66,7 +66,7 @@ def test_killed_while_a_folder_stood_aside_it_returns(tmp_path: Path) -> None:
 def test_a_file_never_replaces_a_folder(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one").write_text("1")
-    with pytest.raises(RunError, match="it is a folder"), written_beside(tmp_path / "photos") as part:
+    with pytest.raises(RunError, match="it is a folder"), replacing(tmp_path / "photos") as part:
         part.write_text("x")
     assert (tmp_path / "photos" / "one").exists()
 

@@ -50,7 +50,7 @@ def test_batches_become_one() -> None:
 
 
 def test_nothing_has_the_shape_of_something() -> None:
-    nothing = Predictions.of_nothing(3, explain=True)
+    nothing = Predictions.empty(3, explain=True)
     assert (len(nothing), nothing.labels.shape, nothing.scores.dtype) == (0, (0, 3), np.float32)
     assert nothing.parts is not None
     assert nothing.parts.keys() >= {"cluster", "cluster_score", "edge_score", "classifier"}
@@ -70,11 +70,11 @@ def test_below_a_threshold_there_is_nothing() -> None:
 
 
 def test_more_columns_are_empty_and_fewer_are_the_first() -> None:
-    wide = example().widened(5)
+    wide = example().resize(5)
     assert wide.labels.tolist() == [[2, 0, 1, -1, -1], [1, -1, -1, -1, -1]]
     assert (wide.scores[:, 3:] == 0).all()
     assert wide.parts is not None
     assert wide.parts["cluster"][0].tolist() == [4, 5, 6, -1, -1]
     assert wide.named() == example().named()
-    assert example().widened(2).labels.tolist() == [[2, 0], [1, -1]]
-    assert example().widened(3).labels.tolist() == example().labels.tolist()
+    assert example().resize(2).labels.tolist() == [[2, 0], [1, -1]]
+    assert example().resize(3).labels.tolist() == example().labels.tolist()

@@ -12,7 +12,7 @@ from elias import Model
 from elias.core.errors import InputError
 from elias.core.metrics import propensities
 from elias.core.predictions import Predictions
-from elias.core.propensity import rare_first
+from elias.core.propensity import rerank_by_propensity
 
 COUNTS = np.array([1000, 1, 50, 3])
 MODEL: Any = SimpleNamespace(label_counts=COUNTS, n_train=2000, about={})
@@ -26,7 +26,7 @@ def predictions() -> Predictions:
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
 def test_order_is_that_of_the_weighted_score(strength: float) -> None:
-    found = rare_first(predictions(), MODEL, strength, 4)
+    found = rerank_by_propensity(predictions(), MODEL, strength, 4)
     weights = (1 / propensities(COUNTS, 2000)) ** strength
     for row, before in zip(range(2), predictions().labels, strict=True):
         there = [label for label in before.tolist() if label >= 0]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.core.tokenize import LONGEST_WORD, GrowingWords, Words, chunks_of, split_words
+from elias.core.tokenize import LONGEST_WORD, Vocabulary, VocabularyBuilder, text_chunks, tokenize
 
 SPACELESS = [
     (0x0E00, 0x0EFF), (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0x1780, 0x17FF), (0x3005, 0x3007),
@@ -66,7 +66,7 @@ def slow_words(text: str) -> list[str]:
     ],
 )
 def test_examples(text: str, words: list[str]) -> None:
-    assert split_words(text) == words
+    assert tokenize(text) == words
 
 
 MIXED = st.text(
@@ -83,20 +83,20 @@ MIXED = st.text(
 @settings(max_examples=300, deadline=None)
 @given(MIXED)
 def test_agrees_with_the_definition(text: str) -> None:
-    assert split_words(text) == slow_words(text)
+    assert tokenize(text) == slow_words(text)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(MIXED, max_size=8))
 def test_counts_agree_with_counter(texts: list[str]) -> None:
-    known = Words(sorted({word for text in texts[::2] for word in split_words(text)}))
-    counts = known.counts(texts)
+    known = Vocabulary(sorted({word for text in texts[::2] for word in tokenize(text)}))
+    counts = known.count_matrix(texts)
     assert counts.shape == (len(texts), len(known))
     for row, text in enumerate(texts):
-        expected = Counter(word for word in split_words(text) if word in known.words)
+        expected = Counter(word for word in tokenize(text) if word in known.words)
         got = {known.words[word]: int(counts[row, word]) for word in counts[row].indices}
         assert got == dict(expected)
-        ids, own = known.counts_of(text)
+        ids, own = known.count(text)
         assert {known.words[word]: count for word, count in zip(ids, own, strict=True)} == expected
         assert (np.diff(ids) > 0).all()
 
@@ -104,34 +104,34 @@ def test_counts_agree_with_counter(texts: list[str]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(MIXED, max_size=8), st.integers(1, 3), st.integers(1, 20), st.integers(1, 200))
 def test_growing_words_keep_order_and_counts(texts: list[str], min_df: int, max_words: int, characters: int) -> None:
-    growing = GrowingWords()
-    for chunk in chunks_of(texts, characters):
+    growing = VocabularyBuilder()
+    for chunk in text_chunks(texts, characters):
         growing.add(chunk)
-    words, df, chunks = growing.settle(min_df, max_words)
-    expected = Counter(word for text in texts for word in set(split_words(text)))
+    words, df, chunks = growing.build(min_df, max_words)
+    expected = Counter(word for text in texts for word in set(tokenize(text)))
     kept = sorted((word for word in expected if expected[word] >= min_df), key=lambda word: (-expected[word], word))
     assert list(words.words) == kept[:max_words]
     assert df.tolist() == [expected[word] for word in words.words]
     rows = [row for chunk in chunks for row in chunk.toarray().tolist()]
-    assert rows == words.counts(texts).toarray().tolist()
+    assert rows == words.count_matrix(texts).toarray().tolist()
 
 
 def test_counts_stop_at_the_highest() -> None:
-    assert Words(["a"]).counts(["a " * 70_000, "b"]).toarray().tolist() == [[65_535], [0]]
+    assert Vocabulary(["a"]).count_matrix(["a " * 70_000, "b"]).toarray().tolist() == [[65_535], [0]]
 
 
 def test_chunks_hold_every_text_in_order() -> None:
     texts = ["x" * size for size in range(50)]
-    chunks = list(chunks_of(texts, 100))
+    chunks = list(text_chunks(texts, 100))
     assert [text for chunk in chunks for text in chunk] == texts
     assert len(chunks) > 5
-    assert list(chunks_of([])) == []
-    assert [array.tolist() for array in Words(["a"]).counts_of("b a A")] == [[0], [2]]
-    assert Words(["a"]).counts_of("b a A")[0].dtype == np.int32
+    assert list(text_chunks([])) == []
+    assert [array.tolist() for array in Vocabulary(["a"]).count("b a A")] == [[0], [2]]
+    assert Vocabulary(["a"]).count("b a A")[0].dtype == np.int32
 
 
 def test_no_mark_is_overlooked() -> None:
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     composed = [mark for mark in marks if len(unicodedata.normalize("NFKC", "x" + mark)) != 2]
     for mark in set(marks) - set(composed):
-        assert "".join(split_words(f"x{mark}\U0001f600")) == unicodedata.normalize("NFKC", "x" + mark).lower()
+        assert "".join(tokenize(f"x{mark}\U0001f600")) == unicodedata.normalize("NFKC", "x" + mark).lower()

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias.core.errors import InputError, ModelError
-from elias.core.tokenize import Words, split_words
+from elias.core.tokenize import Vocabulary, tokenize
 from elias.dataset.rows import TextColumn
 from elias.encoders.tfidf import TfIdf, label_centroids, normalise_rows, open_csr, psi, write_csr
 
@@ -25,11 +25,11 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "été", "漢", "dd", "e1", ","
 
 
 def slow_tfidf(fitted: list[str], texts: list[str], min_df: int) -> tuple[list[str], np.ndarray]:
-    df = Counter(word for text in fitted for word in set(split_words(text)))
+    df = Counter(word for text in fitted for word in set(tokenize(text)))
     words = sorted((word for word in df if df[word] >= min_df), key=lambda word: (-df[word], word))
     rows = np.zeros((len(texts), len(words)))
     for row, text in enumerate(texts):
-        tf = Counter(split_words(text))
+        tf = Counter(tokenize(text))
         for column, word in enumerate(words):
             if tf[word]:
                 idf = math.log((1 + len(fitted)) / (1 + df[word])) + 1
@@ -64,7 +64,7 @@ def test_one_text_is_summed_in_the_same_order() -> None:
     """Here a sum in another order ends in another float32."""
     numbers = "0x1.596459dac8ea7p+2", "0x1.e7c8a2668bdcdp+2", "0x1.11828c9883947p+2"
     idf = np.array([float.fromhex(number) for number in numbers])
-    tfidf = TfIdf(Words(["x", "y", "z"]), idf, min_df=1, max_words=3, n_texts=10)
+    tfidf = TfIdf(Vocabulary(["x", "y", "z"]), idf, min_df=1, max_words=3, n_texts=10)
     np.testing.assert_array_equal(tfidf.transform_one("x y z")[1], tfidf.transform(["x y z"]).data)
 
 
@@ -82,7 +82,7 @@ def test_training_and_serving_give_the_same_bits(tmp_path: Path, monkeypatch: py
         assert np.array_equal(columns, trained[row].indices)
         assert np.array_equal(values, trained[row].data)
         assert (columns.dtype, values.dtype) == (np.int32, np.float32)
-    monkeypatch.setattr("elias.core.tokenize.chunks_of.__defaults__", (500,))
+    monkeypatch.setattr("elias.core.tokenize.text_chunks.__defaults__", (500,))
     assert same_bits(TfIdf.fit_transform(texts)[1], trained)
     assert same_bits(TfIdf.fit(texts).transform(texts), trained)
 

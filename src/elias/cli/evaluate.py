@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_per_label(path: Path, found: Any) -> None:
-    from ..core.files import written_beside
+    from ..core.files import replacing
 
     per_label = found.per_label()
-    with written_beside(path) as part, open(part, "w", encoding="utf-8", errors="backslashreplace") as out:
+    with replacing(path) as part, open(part, "w", encoding="utf-8", errors="backslashreplace") as out:
         out.write("label\ttraining_count\ttest_count\tpredicted@5\thits@5\n")
         for number, label_id in enumerate(found.label_ids):
             if per_label.test_count[number] or per_label.predicted_count[number]:

@@ -289,8 +289,8 @@ def _writer(target: Path | None) -> Iterator[IO[str]]:
     if target is None:
         yield sys.stdout
         return
-    from ..core.files import written_beside
+    from ..core.files import replacing
 
     opener: Any = gzip.open if target.suffix == ".gz" else open
-    with written_beside(target) as part, opener(part, "wt", encoding="utf-8", errors="backslashreplace") as out:
+    with replacing(target) as part, opener(part, "wt", encoding="utf-8", errors="backslashreplace") as out:
         yield out

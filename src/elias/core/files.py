@@ -1,6 +1,6 @@
 """Files a user gets: written beside and renamed into place, JSON and safetensors, never pickle.
 
-    with written_beside(path) as part:      a file or folder appears whole, or not at all
+    with replacing(path) as part:      a file or folder appears whole, or not at all
         ...
 Tensors are read as copy-on-write memory maps, so opening a model of any size costs next to nothing and
 processes share its pages. A full disk is an error that names the file and loses nothing that was there.
@@ -32,7 +32,7 @@ _FORBIDDEN = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDI
 
 
 @contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """A sibling of `path` to write to; renamed to `path` when the block ends well, removed when it does not.
 
     A folder that is replaced steps aside to NAME.old for the moment of the renaming. Killed in that moment, the
@@ -91,7 +91,7 @@ def remove(path: Path) -> None:
 def link_tree(source: Path, target: Path) -> None:
     """A copy of a folder that shares its files where the file system allows hard links.
 
-    Safe because a finished file is never written to again: `written_beside` puts a new one in its place.
+    Safe because a finished file is never written to again: `replacing` puts a new one in its place.
     """
     target.mkdir(parents=True, exist_ok=True)
     for item in sorted(source.iterdir()):
@@ -131,7 +131,7 @@ def _sync(path: Path) -> None:
 def write_json(path: Path, content: Any, *, indent: int | None = 1) -> None:
     # Half a surrogate pair, which UTF-8 cannot hold, becomes \udxxx, which JSON reads back.
     raw = json.dumps(content, ensure_ascii=False, indent=indent).encode("utf-8", "backslashreplace")
-    with written_beside(path) as part:
+    with replacing(path) as part:
         part.write_bytes(raw + b"\n")
 
 
@@ -165,7 +165,7 @@ def unreadable(path: Path, problem: OSError) -> str:
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """A .npy file, written whole or not at all."""
-    with written_beside(path) as part, open(part, "wb") as out:
+    with replacing(path) as part, open(part, "wb") as out:
         np.save(out, array, allow_pickle=False)
 
 
@@ -181,7 +181,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
         at = end
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 64 + 56)  # the first array starts on a cache line
-    with written_beside(path) as part, open(part, "wb") as out:
+    with replacing(path) as part, open(part, "wb") as out:
         out.write(len(raw).to_bytes(8, "little") + raw)
         for array in arrays:
             out.write(array.reshape(-1).view(np.uint8).data)

@@ -15,8 +15,8 @@ PART_TYPES = {
     "edge_score": np.float32,
     "classifier": np.float32,
 }
-NOTHING = -1  # the label number where a row has fewer than k answers
-NUMBERS = ("cluster", "member")  # parts that are numbers of something, NOTHING where there is no answer; others are 0
+PAD = -1  # the label number where a row has fewer than k answers
+ID_PARTS = ("cluster", "member")  # parts that are numbers of something, PAD where there is no answer; others are 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +27,14 @@ class Predictions:
     edge_score (e), classifier (sigmoid of w.phi + b); score = cluster_score * edge_score * classifier.
     """
 
-    labels: np.ndarray  # int32 [n, k], NOTHING where there are fewer than k
+    labels: np.ndarray  # int32 [n, k], PAD where there are fewer than k
     scores: np.ndarray  # float32 [n, k], 0 where there is nothing
     parts: dict[str, np.ndarray] | None = None
     ids: Sequence[str] | None = None  # the inputs' own ids
     label_ids: Sequence[str] | None = None  # to give labels their names back
 
     @classmethod
-    def of_nothing(cls, k: int, *, explain: bool = False) -> Predictions:
+    def empty(cls, k: int, *, explain: bool = False) -> Predictions:
         """The answer to no inputs at all."""
         parts = {name: np.empty((0, k), dtype=dtype) for name, dtype in PART_TYPES.items()} if explain else None
         return cls(labels=np.empty((0, k), np.int32), scores=np.empty((0, k), np.float32), parts=parts)
@@ -76,14 +76,14 @@ class Predictions:
     def above(self, threshold: float) -> Predictions:
         """Without the labels whose score is below the threshold; they are the last of a row."""
         low = self.scores < threshold
-        labels, scores = np.where(low, NOTHING, self.labels), np.where(low, 0, self.scores).astype(np.float32)
+        labels, scores = np.where(low, PAD, self.labels), np.where(low, 0, self.scores).astype(np.float32)
         parts = self.parts and {
-            name: np.where(low, NOTHING if name in NUMBERS else 0, values).astype(values.dtype)
+            name: np.where(low, PAD if name in ID_PARTS else 0, values).astype(values.dtype)
             for name, values in self.parts.items()
         }
         return replace(self, labels=labels, scores=scores, parts=parts)
 
-    def widened(self, k: int) -> Predictions:
+    def resize(self, k: int) -> Predictions:
         """With exactly k columns: nothing where there are fewer."""
         more = k - self.labels.shape[1]
         if more <= 0:
@@ -92,8 +92,8 @@ class Predictions:
         def wide(values: np.ndarray, nothing: int = 0) -> np.ndarray:
             return np.pad(values, ((0, 0), (0, more)), constant_values=nothing)
 
-        parts = self.parts and {name: wide(v, NOTHING if name in NUMBERS else 0) for name, v in self.parts.items()}
-        return replace(self, labels=wide(self.labels, NOTHING), scores=wide(self.scores), parts=parts)
+        parts = self.parts and {name: wide(v, PAD if name in ID_PARTS else 0) for name, v in self.parts.items()}
+        return replace(self, labels=wide(self.labels, PAD), scores=wide(self.scores), parts=parts)
 
     def to_csr(self, n_labels: int) -> sp.csr_matrix:
         """Scores as a sparse n x L matrix."""

@@ -40,13 +40,13 @@ def check_strength(strength: float) -> None:
         raise InputError(f"rare={strength}: give a number from 0 (as predicted) to 1 (rare labels first)")
 
 
-def rarely(model: Counted, inputs: Any, k: int, strength: float, **options: Any) -> Predictions:
+def predict_by_propensity(model: Counted, inputs: Any, k: int, strength: float, **options: Any) -> Predictions:
     """`model.predict` with rare labels first."""
     check_strength(strength)
-    return rare_first(model.predict(inputs, max(k, DEPTH), **options), model, strength, k)
+    return rerank_by_propensity(model.predict(inputs, max(k, DEPTH), **options), model, strength, k)
 
 
-def rare_first(found: Predictions, model: Counted, strength: float, k: int) -> Predictions:
+def rerank_by_propensity(found: Predictions, model: Counted, strength: float, k: int) -> Predictions:
     """The k best of what was found once rare labels weigh more."""
     settings = model.about.get("dataset", {})
     a, b = float(settings.get("propensity_a", 0.55)), float(settings.get("propensity_b", 1.5))

@@ -7,7 +7,7 @@ Scripts written without spaces (Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanm
 marks it carries, is one word. A word of more than `LONGEST_WORD` characters (a key, a base64 block) is ignored.
 Everything else, NUL and lone surrogates included, separates words.
 
-In: texts. Out: lists of words, or a sparse matrix of counts whose columns are the words of a `Words` list.
+In: texts. Out: lists of words, or a sparse matrix of counts whose columns are the words of a `Vocabulary` list.
 
 Plain Python on purpose: on package descriptions, `str.split` for ASCII and `re` for the rest took less than half
 the time of the Rust tokenizers with the same definition of a word, on one core instead of two.
@@ -92,12 +92,12 @@ def _split(text: str) -> list[str]:
     return _finder(_astral().search(text) is not None, _spaceless().search(text) is not None)(text)
 
 
-def split_words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The words of a text, in order, repeats included."""
     return [word for word in _split(text) if len(word) <= LONGEST_WORD]
 
 
-def chunks_of(texts: Sequence[str], characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
+def text_chunks(texts: Sequence[str], characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
     """The texts in order, in lists of about so many characters."""
     chunk: list[str] = []
     held = 0
@@ -131,7 +131,7 @@ def count_ids(ids: np.ndarray, lengths: np.ndarray, n_words: int) -> sp.csr_matr
     return matrix
 
 
-class Words:
+class Vocabulary:
     """A fixed list of words; the number of a word is its place in the list."""
 
     def __init__(self, words: Iterable[str]) -> None:
@@ -141,13 +141,13 @@ class Words:
     def __len__(self) -> int:
         return len(self.words)
 
-    def numbers_in(self, text: str) -> np.ndarray:
+    def token_ids(self, text: str) -> np.ndarray:
         """The number of each word of a text (int32), in order, -1 of a word that is not in the list."""
         return np.array(list(map(self._numbers.get, _split(text), repeat(-1))), dtype=np.int32)
 
-    def counts_of(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    def count(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Numbers (int32, rising) and counts of the known words of one text; the same as `counts`, but sooner."""
-        numbers = self.numbers_in(text)
+        numbers = self.token_ids(text)
         numbers.sort()
         numbers = numbers[numbers.searchsorted(0) :]
         first = np.ones(len(numbers), dtype=bool)
@@ -158,7 +158,7 @@ class Words:
         counts -= starts
         return numbers[starts], np.minimum(counts, HIGHEST_COUNT)
 
-    def counts(self, texts: Sequence[str]) -> sp.csr_matrix:
+    def count_matrix(self, texts: Sequence[str]) -> sp.csr_matrix:
         """How often each known word occurs in each text, uint16; meant for one chunk."""
         lists = [_split(text) for text in texts]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
@@ -167,7 +167,7 @@ class Words:
         return count_ids(ids, lengths, len(self))
 
 
-class GrowingWords:
+class VocabularyBuilder:
     """Counts texts once while it learns their words, then keeps the words worth keeping."""
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class GrowingWords:
         ids = np.fromiter(flat, dtype=np.int64, count=int(lengths.sum()))
         self._counted.append(count_ids(ids, lengths, len(numbers)))
 
-    def settle(self, min_df: int, max_words: int) -> tuple[Words, np.ndarray, Iterator[sp.csr_matrix]]:
+    def build(self, min_df: int, max_words: int) -> tuple[Vocabulary, np.ndarray, Iterator[sp.csr_matrix]]:
         """The words found in at least `min_df` texts, at most `max_words` of them, by falling number of texts, then
         alphabetically; those numbers; and the counts of the chunks, in order, over these words (each given once)."""
         df = np.zeros(len(self._numbers), dtype=np.int64)
@@ -201,7 +201,7 @@ class GrowingWords:
         new_number = np.full(len(df), -1, dtype=np.int32)
         new_number[order] = np.arange(len(order), dtype=np.int32)
         chunks, self._counted = self._counted, []
-        return Words(word for _, word, _ in kept), df[order], _renumbered(chunks, new_number, len(kept))
+        return Vocabulary(word for _, word, _ in kept), df[order], _renumbered(chunks, new_number, len(kept))
 
 
 def _renumbered(chunks: list[sp.csr_matrix], new_number: np.ndarray, n_words: int) -> Iterator[sp.csr_matrix]:

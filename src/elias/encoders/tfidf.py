@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from ..core.errors import InputError, ModelError
 from ..core.files import read_object, write_array, write_json
-from ..core.tokenize import HIGHEST_COUNT, GrowingWords, Words, chunks_of
+from ..core.tokenize import HIGHEST_COUNT, Vocabulary, VocabularyBuilder, text_chunks
 
 FORMAT_VERSION = 1
 FILES = ("vectorizer.json", "vectorizer.npy")
@@ -38,7 +38,7 @@ def sublinear() -> np.ndarray:
 class TfIdf:
     """Turns texts into rows of tf-idf values. Made by `fit`, `fit_transform` or `load`; never changes."""
 
-    def __init__(self, words: Words, idf: np.ndarray, *, min_df: int, max_words: int, n_texts: int) -> None:
+    def __init__(self, words: Vocabulary, idf: np.ndarray, *, min_df: int, max_words: int, n_texts: int) -> None:
         assert idf.shape == (len(words),)
         assert idf.dtype == np.float64
         self.words, self.idf = words, idf
@@ -69,20 +69,20 @@ class TfIdf:
             raise InputError(f"max_words is {max_words}; it must be 1 or more")
         if min_df is None:
             min_df = 1 if len(texts) < FEW_TEXTS else 2
-        growing = GrowingWords()
-        for chunk in chunks_of(texts):
+        growing = VocabularyBuilder()
+        for chunk in text_chunks(texts):
             growing.add(chunk)
-        words, df, chunks = growing.settle(min_df, max_words)
+        words, df, chunks = growing.build(min_df, max_words)
         idf = np.log((1 + len(texts)) / (1 + df)) + 1.0
         return cls(words, idf, min_df=min_df, max_words=max_words, n_texts=len(texts)), chunks
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Texts x words, float32, rows of length 1; a text without a known word is an empty row."""
-        return self._stack(self.words.counts(chunk) for chunk in chunks_of(texts))
+        return self._stack(self.words.count_matrix(chunk) for chunk in text_chunks(texts))
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Columns (int32, rising) and values (float32) of one text: the fast path for serving."""
-        ids, counts = self.words.counts_of(text)
+        ids, counts = self.words.count(text)
         values: np.ndarray = sublinear().take(counts)
         values *= self.idf.take(ids)
         if len(ids):
@@ -126,7 +126,7 @@ class TfIdf:
         content = _load_json(path)
         idf = _load_array(path.with_name("vectorizer.npy"), np.float64)
         try:
-            words, settings = Words(content["words"]), content["settings"]
+            words, settings = Vocabulary(content["words"]), content["settings"]
             n_texts, min_df, max_words = (int(settings[key]) for key in ("n_texts", "min_df", "max_words"))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{path}: missing or broken entry {error}; fit the vectorizer again") from error

@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from ..core.errors import RunError
-from ..core.files import read_json, remove, write_json, written_beside
+from ..core.files import read_json, remove, replacing, write_json
 
 TEXTS_AT_ONCE = 2048
 TOKENS_AT_ONCE = 8192  # of a forward pass without gradients, padding included
@@ -72,7 +72,7 @@ def tokenise(
     place = folder / "tokens"
     key = fingerprint(texts, tokenizer.to_str())
     if not (place / "about.json").is_file() or read_json(place / "about.json", RunError)["key"] != key:
-        with written_beside(place) as part:
+        with replacing(place) as part:
             part.mkdir(parents=True)
             with open(part / "ids.int32", "wb") as out:
                 offsets = _cut(texts, tokenizer, pad, lambda ids: out.write(ids.astype("<i4").tobytes()), progress)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from ..core.errors import InputError
 from ..core.metrics import Decile, Metrics, PerLabel, by_decile, evaluate, per_label
 from ..core.predictions import Predictions
-from ..core.propensity import check_strength, rare_first
+from ..core.propensity import check_strength, rerank_by_propensity
 from ..dataset import Dataset, LabelSet, Rows
 from ..model.ensemble import Ensemble
 from ..model.model import Model
@@ -51,7 +51,7 @@ def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", 
     found = model.predict_rows(_inputs(rows), excluded, DEPTH)
     if rare:
         check_strength(rare)
-        found = rare_first(found, model, rare, DEPTH)
+        found = rerank_by_propensity(found, model, rare, DEPTH)
     seconds = time.perf_counter() - started
     counts = np.concatenate([model.label_counts, np.zeros(len(label_ids) - len(model.labels), dtype=np.int64)])
     metrics = evaluate(

@@ -22,9 +22,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.errors import InputError, ModelError
-from ..core.files import read_object, write_json, written_beside
-from ..core.predictions import NOTHING, NUMBERS, Predictions
-from ..core.propensity import rarely
+from ..core.files import read_object, replacing, write_json
+from ..core.predictions import ID_PARTS, PAD, Predictions
+from ..core.propensity import predict_by_propensity
 from ..dataset.labels import LabelSet
 from ..network.network import Network, ragged
 from ..network.searcher import Finder
@@ -122,8 +122,10 @@ class Ensemble:
         elif isinstance(inputs, Iterator):
             inputs = list(inputs)  # every member reads them
         if rare:
-            return rarely(self, inputs, k, rare, ids=ids, candidates=candidates, allow=allow, block=block,
-                          threshold=threshold, explain=explain)  # fmt: skip
+            return predict_by_propensity(
+                self, inputs, k, rare,
+                ids=ids, candidates=candidates, allow=allow, block=block, threshold=threshold, explain=explain,
+            )  # fmt: skip
         depth = max([k, DEPTH, len(allow or ()), *map(len, candidates or ())])
         if self._shares_words and candidates is None and allow is None:
             found = self._together(inputs, depth, ids, block, explain)
@@ -163,7 +165,7 @@ class Ensemble:
         if folder.exists():
             raise ModelError(f"{folder} exists; remove it first, or choose another name")
         names = [f"member-{number}" for number in range(len(self.members))]
-        with written_beside(folder) as part:
+        with replacing(folder) as part:
             part.mkdir()
             for name, member in zip(names, self.members, strict=True):
                 member.save(part / name)
@@ -184,7 +186,7 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
     there = first & (labels >= 0)
     best = np.lexsort((labels, np.where(there, -totals, np.inf)), axis=1)[:, :k]
     missing = ~np.take_along_axis(there, best, axis=1)
-    chosen = np.where(missing, NOTHING, np.take_along_axis(labels, best, axis=1)).astype(np.int32)
+    chosen = np.where(missing, PAD, np.take_along_axis(labels, best, axis=1)).astype(np.int32)
     mean = np.where(missing, 0, np.take_along_axis(totals, best, axis=1)).astype(np.float32)
     parts = None
     if found[0].parts is not None:
@@ -195,8 +197,8 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
         stacked["member"] = np.repeat(np.arange(len(found), dtype=np.int32), width)[None].repeat(len(labels), axis=0)
         parts = {name: np.take_along_axis(np.take_along_axis(v, order, 1), best, 1) for name, v in stacked.items()}
         for name, values in parts.items():
-            values[missing] = NOTHING if name in NUMBERS else 0
-    return Predictions(labels=chosen, scores=mean, parts=parts).widened(k)
+            values[missing] = PAD if name in ID_PARTS else 0
+    return Predictions(labels=chosen, scores=mean, parts=parts).resize(k)
 
 
 def write_ensemble(folder: Path, members: Sequence[str]) -> None:

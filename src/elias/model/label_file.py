@@ -13,7 +13,7 @@ from typing import overload
 import numpy as np
 
 from ..core.errors import ModelError
-from ..core.files import unreadable, written_beside
+from ..core.files import replacing, unreadable
 from ..dataset.labels import LabelSet
 
 HEADER = "id\ttext\ttraining_count\tstage1_cluster"
@@ -22,7 +22,7 @@ _BACK = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
 def write_labels(path: Path, labels: LabelSet, counts: np.ndarray, clusters: np.ndarray) -> None:
-    with written_beside(path) as part, open(part, "w", encoding="utf-8", newline="\n", errors="surrogatepass") as out:
+    with replacing(path) as part, open(part, "w", encoding="utf-8", newline="\n", errors="surrogatepass") as out:
         out.write(HEADER + "\n")
         for label_id, text, count, cluster in zip(labels.ids, labels.texts, counts, clusters, strict=True):
             out.write(f"{_escaped(label_id)}\t{_escaped(text)}\t{int(count)}\t{int(cluster)}\n")

@@ -14,9 +14,9 @@ import scipy.sparse as sp
 import torch
 
 from ..core.errors import InputError, ModelError, did_you_mean
-from ..core.files import write_json, written_beside
+from ..core.files import replacing, write_json
 from ..core.predictions import Predictions, stack
-from ..core.propensity import rarely
+from ..core.propensity import predict_by_propensity
 from ..core.version import __version__
 from ..dataset.labels import LabelSet
 from ..encoders import Inputs
@@ -125,8 +125,10 @@ class Model:
         if isinstance(inputs, str):
             inputs = [inputs]
         if rare:
-            return rarely(self, inputs, k, rare, ids=ids, candidates=candidates, allow=allow, block=block,
-                          threshold=threshold, explain=explain)  # fmt: skip
+            return predict_by_propensity(
+                self, inputs, k, rare,
+                ids=ids, candidates=candidates, allow=allow, block=block, threshold=threshold, explain=explain,
+            )  # fmt: skip
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
         if candidates is None and allow is None and not explain:
@@ -156,7 +158,7 @@ class Model:
                 left = [np.setdiff1d(wanted[row], np.union1d(blocked, self._own(ids, row))) for row in rows.tolist()]
                 found = self._score(given, prepared, rows, k, Ragged.of(left), excluded, explain)
             pieces.append(found)
-        answer = stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
+        answer = stack(pieces) if pieces else Predictions.empty(k, explain=explain)
         answer = replace(answer, ids=ids, label_ids=self.labels.ids)
         return answer if threshold is None else answer.above(threshold)
 
@@ -247,7 +249,7 @@ class Model:
         for start in range(0, len(given), BATCH):
             rows = np.arange(start, min(start + BATCH, len(given)))
             pieces.append(self._find(given, prepared, rows, k, ragged(excluded, rows)[0], False))
-        found = stack(pieces) if pieces else Predictions.of_nothing(k)
+        found = stack(pieces) if pieces else Predictions.empty(k)
         return replace(found, label_ids=self.labels.ids)
 
     def _own(self, ids: Sequence[str] | None, row: int) -> np.ndarray:
@@ -275,7 +277,7 @@ class Model:
         folder = Path(folder)
         if folder.exists():
             raise ModelError(f"{folder} exists; remove it first, or choose another name")
-        with written_beside(folder) as part:
+        with replacing(folder) as part:
             part.mkdir()
             write_network(self.network, part)
             if self.plus is not None:

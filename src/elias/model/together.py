@@ -56,4 +56,4 @@ def find_together(
         for member, evidence, own in zip(members, found, pieces, strict=True):
             assert member.plus is not None
             own.append(member.plus.rank(evidence, k, explain))
-    return [stack(own) if own else Predictions.of_nothing(k, explain=explain) for own in pieces]
+    return [stack(own) if own else Predictions.empty(k, explain=explain) for own in pieces]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..core.predictions import NOTHING, Predictions, stack
+from ..core.predictions import PAD, Predictions, stack
 from ..index import cluster_scores as search
 from ..index.cluster_scores import Ragged
 from ..kernels.find import Found
@@ -145,7 +145,7 @@ class Finder:
         phi_BD, logits_BC = self.look(prepared, rows)
         s = self._cluster_scores(logits_BC).cpu().numpy()
         shape = (len(rows), max(1, int(np.diff(candidates.indptr).max(initial=1))))
-        labels = np.full(shape, NOTHING, dtype=np.int32)
+        labels = np.full(shape, PAD, dtype=np.int32)
         for row in range(len(rows)):
             wanted = candidates.labels[candidates.indptr[row] : candidates.indptr[row + 1]]
             labels[row, : len(wanted)] = wanted
@@ -168,7 +168,7 @@ class Finder:
         """(cluster, s_c, e) of the best path to each label over ALL clusters; -1, 0, 0 where there is none."""
         from ..kernels.paths import paths_to_labels
 
-        cluster_BS = np.full(labels_BS.shape, NOTHING, dtype=np.int32)
+        cluster_BS = np.full(labels_BS.shape, PAD, dtype=np.int32)
         s_BS, e_BS = np.zeros(labels_BS.shape, dtype=np.float32), np.zeros(labels_BS.shape, dtype=np.float32)
         view = self.by_label
         arrays = (view.indptr, view.clusters, view.scores, cluster_BS, s_BS, e_BS)
@@ -210,12 +210,12 @@ class Finder:
         parts = None
         if explain:
             parts = {
-                "cluster": pick(cluster_BS, NOTHING).astype(np.int32),
+                "cluster": pick(cluster_BS, PAD).astype(np.int32),
                 "cluster_score": pick(s_BS, 0.0),
                 "edge_score": pick(e_BS, 0.0),
                 "classifier": pick(classifier_BS, 0.0),
             }
-        return Predictions(labels=pick(labels_BS, NOTHING).astype(np.int32), scores=pick(p_BS, 0.0), parts=parts)
+        return Predictions(labels=pick(labels_BS, PAD).astype(np.int32), scores=pick(p_BS, 0.0), parts=parts)
 
     def find_all(
         self, prepared: Any, n_rows: int, k: int, *, excluded: sp.csr_matrix | None = None, explain: bool = False
@@ -226,7 +226,7 @@ class Finder:
             rows = np.arange(start, min(start + BATCH, n_rows))
             left_out = None if excluded is None else ragged(excluded, rows)[0]
             pieces.append(self.find(prepared, rows, k, excluded=left_out, explain=explain))
-        return stack(pieces) if pieces else Predictions.of_nothing(k, explain=explain)
+        return stack(pieces) if pieces else Predictions.empty(k, explain=explain)
 
 
 def predictions_of(found: Found, explain: bool) -> Predictions:

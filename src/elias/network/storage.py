@@ -12,7 +12,7 @@ from torch import nn
 
 from ..core.embedding_table import RowTable
 from ..core.errors import ModelError
-from ..core.files import read_object, read_tensors, write_json, write_tensors, written_beside
+from ..core.files import read_object, read_tensors, replacing, write_json, write_tensors
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
 from .network import Network, SearchSettings
@@ -21,7 +21,7 @@ from .quantization import StoredRows
 
 def save_network(network: Network, folder: Path) -> None:
     """Write everything `load_network` needs; the folder appears whole or not at all."""
-    with written_beside(folder) as part:
+    with replacing(folder) as part:
         part.mkdir()
         write_network(network, part)
 

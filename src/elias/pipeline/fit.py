@@ -17,7 +17,7 @@ from .. import kernels
 from ..core.defaults import resolve
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError
-from ..core.files import FolderLock, disk_errors, link_tree, remove, written_beside
+from ..core.files import FolderLock, disk_errors, link_tree, remove, replacing
 from ..core.progress import SILENT, Progress
 from ..core.settings import Settings
 from ..dataset import Dataset
@@ -74,7 +74,7 @@ def fit_to(
     run_dir = output.with_name(output.name + ".run")
     with _fitted(data, settings or Settings(), run_dir, members, progress, force) as (finished, _):
         check_output(output, force=force)  # another run may have put it there before this one had the lock
-        with written_beside(output) as part:
+        with replacing(output) as part:
             if members == 1:
                 _link_model(finished[0], part)
                 return output
@@ -140,7 +140,7 @@ def _share(first: Path, other: Path) -> None:
     for name in [*map(Path, SHARED), *drawn]:
         ours, theirs = first / name / "done.json", other / name / "done.json"
         if ours.exists() and not (theirs.exists() and theirs.read_bytes() == ours.read_bytes()):
-            with written_beside(other / name) as part:
+            with replacing(other / name) as part:
                 link_tree(first / name, part)
 
 

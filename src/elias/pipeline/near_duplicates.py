@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.predictions import NOTHING
+from ..core.predictions import PAD
 from ..encoders.tfidf import normalise_rows
 from ..index.shortlist import Ragged
 from ..ranking.sparse_rows import SparseRows, csr_arrays, no_sums, postings_with_columns
@@ -27,7 +27,7 @@ def near_twins(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> lis
     unit = normalise_rows(bow)
     by_word = sp.csr_matrix(unit.T)
     asked = sp.csr_matrix(unit[rows])
-    found = np.full((len(rows), MOST_TWINS + 2), NOTHING, dtype=np.int32)  # itself, and one more than may be
+    found = np.full((len(rows), MOST_TWINS + 2), PAD, dtype=np.int32)  # itself, and one more than may be
     scores = np.zeros(found.shape, dtype=np.float32)
     nothing = Ragged.empty(len(rows))
     nobody = np.empty((len(rows), 0), dtype=np.int32), np.empty((len(rows), 0), dtype=np.float32)

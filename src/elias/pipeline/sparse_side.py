@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.predictions import NOTHING
+from ..core.predictions import PAD
 from ..core.settings import Settings, known
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..network.network import ragged
@@ -58,7 +58,7 @@ def write_neighbours(folder: Path, rows: WordRows, s: Settings) -> None:
 
 def nothing_found(rows: WordRows, s: Settings) -> np.ndarray:
     """[rows, m] where nobody has found a label yet."""
-    return np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), NOTHING, dtype=np.int32)
+    return np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
 
 
 def found_by_words(lexical: Lexical, rows: WordRows, s: Settings) -> np.ndarray:

@@ -18,7 +18,7 @@ import torch
 
 from .. import kernels
 from ..core.files import read_tensors, write_tensors
-from ..core.predictions import NOTHING
+from ..core.predictions import PAD
 from ..core.settings import FusionSettings
 from ..network.network import ragged
 from ..network.searcher import BATCH, Finder
@@ -131,7 +131,7 @@ def _stacked(pieces: Sequence[Evidence]) -> Evidence:
         wide = [np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=nothing) for a in arrays]
         return np.concatenate(wide)
 
-    fields = {name: join([getattr(piece, name) for piece in pieces], NOTHING if name in ("labels", "cluster") else 0)
+    fields = {name: join([getattr(piece, name) for piece in pieces], PAD if name in ("labels", "cluster") else 0)
               for name in SINGLE}  # fmt: skip
     v, t, c = (join([piece.words[part] for piece in pieces]) for part in range(3))
     vote, closest = (join([piece.votes[part] for piece in pieces]) for part in range(2))

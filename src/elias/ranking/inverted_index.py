@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
-from ..core.predictions import NOTHING, Predictions
+from ..core.predictions import PAD, Predictions
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.tfidf import normalise_rows
 from ..index.shortlist import Ragged
@@ -64,7 +64,7 @@ class Lexical:
 
         n_rows = x.shape[0]
         excluded = excluded or Ragged.empty(n_rows)
-        labels = np.full((n_rows, k), NOTHING, dtype=np.int32)
+        labels = np.full((n_rows, k), PAD, dtype=np.int32)
         scores = np.zeros((n_rows, k), dtype=np.float32)
         asked, answers = np.ascontiguousarray(asked, dtype=np.int32), np.zeros(asked.shape, dtype=np.float32)
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_object, write_json
-from ..core.predictions import NOTHING, NUMBERS, PART_TYPES, Predictions
+from ..core.predictions import ID_PARTS, PAD, PART_TYPES, Predictions
 from ..index.shortlist import Ragged
 from ..network.searcher import Finder, Look, Parts
 from .features import Evidence, Field
@@ -125,7 +125,7 @@ class Plus:
         named |= {"ranker": q, "words": evidence.words[0]}
         parts = {name: np.take_along_axis(values, places, axis=1) for name, values in named.items()}
         for name, values in parts.items():
-            values[missing] = NOTHING if name in NUMBERS else 0
+            values[missing] = PAD if name in ID_PARTS else 0
         return replace(found, parts=parts)
 
     def save(self, folder: Path) -> None:
@@ -194,7 +194,7 @@ def united(
     labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
     again = np.zeros(labels.shape, dtype=bool)
     again[:, 1:] = labels[:, 1:] == labels[:, :-1]
-    labels[again] = NOTHING
+    labels[again] = PAD
     order = np.argsort(-labels, axis=1, kind="stable")
     width = max(1, int((labels >= 0).sum(axis=1).max(initial=0)))
     order = order[:, :width]
@@ -205,7 +205,7 @@ def united(
 def padded(lists: Ragged) -> np.ndarray:
     """Labels of each row side by side, -1 after the last."""
     lengths = np.diff(lists.indptr)
-    out = np.full((len(lengths), max(1, int(lengths.max(initial=1)))), NOTHING, dtype=np.int32)
+    out = np.full((len(lengths), max(1, int(lengths.max(initial=1)))), PAD, dtype=np.int32)
     columns = np.arange(len(lists.labels)) - np.repeat(lists.indptr[:-1], lengths)
     out[lists.rows, columns] = lists.labels
     return out
