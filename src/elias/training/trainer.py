@@ -22,6 +22,7 @@ from torch import Tensor
 from ..core.embedding_table import RowTable, Tape
 from ..core.metrics import evaluate
 from ..core.noise import Noise
+from ..core.propensity import PropensityModel
 from ..core.rng import key, permutation
 from ..core.row_optimizers import TableOptimiser
 from ..core.settings import StageSettings, known
@@ -265,8 +266,8 @@ class Trainer:
         found = Finder(self.network).find_all(
             self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
-        truth, counts = self.validation.labels, self.label_counts
-        values = evaluate(found.labels, truth, label_counts=counts, n_train=len(self.texts)).values
+        propensity = PropensityModel(self.label_counts, len(self.texts))
+        values = evaluate(found.labels, self.validation.labels, propensity).values
         if values[CHOICE] > self.at.best:
             self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
             self.keep_best(self.network)
