@@ -76,7 +76,7 @@ def describe(network: Network, phi: np.ndarray) -> tuple[Parameters, dict[str, l
     """Parameters of a network on some phi, and the quantiles that show how well they are met."""
     network = Network(
         GivenPhi(phi.shape[1]), network.clusters, network.learned_index(), network.trained_weights,
-        network.classifier_biases, network.settings, projection=network.projection, threads=network.threads,
+        network.classifier_biases, network.settings, threads=network.threads,
     )  # fmt: skip
     finder = Finder(network)
     phi_BD = torch.from_numpy(phi)

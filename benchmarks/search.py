@@ -63,7 +63,7 @@ def with_given_phi(network: Network, settings: SearchSettings) -> Network:
 
     return Network(
         GivenPhi(network.encoder.dim), network.clusters, network.learned_index(), network.classifier_weights,
-        network.classifier_biases, settings, projection=network.projection, threads=network.threads,
+        network.classifier_biases, settings, threads=network.threads,
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--optimiser", default="rowwise", choices=["rowwise", "adamw", "sgd"])
+    parser.add_argument("--optimiser", default="rowwise", choices=["rowwise", "adamw"])
     parser.add_argument("--no-torch", action="store_true", help="the kernels alone")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -38,7 +38,7 @@ def compact(model: Model, *, precision: str | None = None, prune: int | None = N
         index = index.prune(keep=prune, keep_parents=True)
     smaller = Network(
         network.encoder, network.clusters, index, weights, network.classifier_biases, network.settings,
-        projection=network.projection, threads=network.threads,
+        threads=network.threads,
     )  # fmt: skip
     note = {"precision": _precision(weights), "edges": index.n_edges}
     return replace(model, network=smaller, about={**model.about, "compacted": note})

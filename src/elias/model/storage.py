@@ -97,7 +97,7 @@ def _load_plus(
     folders = [folder] if like is None else [folder, like[0]]
     names = [name for name in (LEXICAL, RANKER, TREE, NEIGHBOURS) if any((path / name).exists() for path in folders)]
     other = None if like is None or not same_files(folder, like[0], *names) else like[1].plus
-    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.label_dim, like=other)
+    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.encoder.dim, like=other)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

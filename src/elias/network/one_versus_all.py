@@ -37,7 +37,7 @@ class OneVersusAll(Network):
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
-        phi_BD = self.projected(self.encoder.encode(prepared, batch.rows, learning))
+        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
         labels = self.index.labels.astype(np.int64)
         size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
         scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)

@@ -33,7 +33,7 @@ ENCODE_BATCH = 1024
 class Look(NamedTuple):
     """Rows as the search sees them."""
 
-    phi_BD: Tensor  # as the classifiers see it: behind the projection, where there is one
+    phi_BD: Tensor
     logits_BC: Tensor
 
 
@@ -81,7 +81,7 @@ class Finder:
         return self._look_torch(self._phi(prepared, rows))
 
     def _look_torch(self, phi_BD: Tensor) -> Look:
-        return Look(self.network.projected(phi_BD), self.network.clusters(phi_BD))
+        return Look(phi_BD, self.network.clusters(phi_BD))
 
     @torch.no_grad()
     def find(

@@ -36,8 +36,6 @@ def write_network(network: Network, folder: Path) -> None:
     save_index(network.learned_index(), folder / "index.safetensors")
     weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
     stored = weights.arrays() if isinstance(weights, StoredRows) else {"weights": weights.array()}
-    if network.projection is not None:
-        stored["projection"] = network.projection.weight.detach().cpu().numpy()
     write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})
     write_json(folder / "network.json", {"search": asdict(network.settings)})
 
@@ -52,9 +50,7 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
     weight = _wanted(arrays, "weight", clusters, (index.n_clusters, encoder.dim))
     bias = _wanted(arrays, "bias", clusters, (index.n_clusters,))
     arrays, _ = read_tensors(classifiers)
-    projection = _projection(arrays, classifiers, encoder.dim)
-    width = encoder.dim if projection is None else projection.out_features
-    weights = _classifiers(arrays, classifiers, (index.n_labels, width), device, threads)
+    weights = _classifiers(arrays, classifiers, (index.n_labels, encoder.dim), device, threads)
     biases = _wanted(arrays, "biases", classifiers, (index.n_labels, 1))
     encoder.to(device)
     return Network(
@@ -64,7 +60,6 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
         weights,
         RowTable(torch.from_numpy(biases).to(device), threads=threads),
         _search_settings(folder / "network.json"),
-        projection=None if projection is None else projection.to(device),
         threads=threads,
     )
 
@@ -84,14 +79,6 @@ def _classifiers(
     return RowTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)
 
 
-def _projection(arrays: dict[str, np.ndarray], path: Path, dim: int) -> nn.Linear | None:
-    """What stands between phi and the classifiers, where something does."""
-    if "projection" not in arrays:
-        return None
-    weight = arrays["projection"]
-    return _linear(_wanted(arrays, "projection", path, (len(weight) if weight.ndim else 0, dim)))
-
-
 def _search_settings(path: Path) -> SearchSettings:
     try:
         return SearchSettings(**read_object(path, "search")["search"])
@@ -99,11 +86,9 @@ def _search_settings(path: Path) -> SearchSettings:
         raise ModelError(f"{path}: not settings of a search ({problem}); the file is damaged") from None
 
 
-def _linear(weight: np.ndarray, bias: np.ndarray | None = None) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = nn.Parameter(torch.from_numpy(weight))
-    if bias is not None:
-        layer.bias = nn.Parameter(torch.from_numpy(bias))
+def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer.weight, layer.bias = nn.Parameter(torch.from_numpy(weight)), nn.Parameter(torch.from_numpy(bias))
     return layer
 
 

@@ -237,6 +237,5 @@ def _new_bag(settings: Settings, bow: sp.csr_matrix) -> BagEncoder:
         torch.from_numpy(words),
         radius=wanted.radius,
         dropout=wanted.dropout,
-        word_dropout=wanted.word_dropout,
         threads=threads,
     )

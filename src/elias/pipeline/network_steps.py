@@ -204,8 +204,7 @@ class Steps:
                 name=name, folder=folder, progress=self.progress, log=self.run.log,
             )  # fmt: skip
 
-        used = {key: value for key, value in vars(stage).items() if key != "momentum" or stage.optimiser == "sgd"}
-        depends: Mapping[str, Any] = {"stage": used, "index": vars(self.settings.index)}
+        depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
         usual = vars(ModelSettings())
         changed = {key: value for key, value in vars(self.settings.model).items() if value != usual[key]}
         if changed:  # runs of before there was a choice stay valid

@@ -118,7 +118,7 @@ def _neighbours(folder: Path, s: Settings, n_labels: int, n_words: int) -> Neigh
 def unscored(words: Path, ranker: Path, finder: Finder, n_words: int, counts: np.ndarray, s: Settings) -> Plus:
     """What the steps have made, with p q in place of a final score."""
     threads, n_labels = known(s.run.threads), len(counts)
-    width = n_words + (finder.network.label_dim if s.ranker.embedding else 0)
+    width = n_words + (finder.network.encoder.dim if s.ranker.embedding else 0)
     return Plus(
         lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
         ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),

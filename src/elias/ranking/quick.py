@@ -53,7 +53,7 @@ class Quick:
         network = finder.network
         if vectorizer is None or plus is None or plus.fusion.learned is None or network.device.type != "cpu":
             return None
-        if not isinstance(network.encoder, BagEncoder) or plus.embedding or network.projection is not None:
+        if not isinstance(network.encoder, BagEncoder) or plus.embedding:
             return None
         return cls(vectorizer, network, finder, plus, plus.fusion.learned)
 

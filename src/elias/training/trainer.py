@@ -88,7 +88,6 @@ class Optimiser:
             "encoder": settings.rate_encoder,
             "transformer": settings.rate_transformer,
             "clusters": settings.rate_clusters,
-            "projection": settings.rate_encoder,
             "classifiers": settings.rate_classifiers,
             "edges": settings.rate_edges,
         }
@@ -97,11 +96,7 @@ class Optimiser:
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
             kind = settings.optimiser if table.width > 1 else "adamw"
-            if kind == "sgd" and name != "classifier_weights":  # rate_encoder is AdamW's too, far too small for sgd
-                kind = "rowwise"
-            table.optimiser = TableOptimiser(
-                kind=kind, decay=decay, epsilon=settings.epsilon, momentum=settings.momentum
-            )
+            table.optimiser = TableOptimiser(kind=kind, decay=decay, epsilon=settings.epsilon)
             table.start()
             table.key = key(seed, name)
             self.table_rates.append((table, rates[group]))
