@@ -46,7 +46,7 @@ def test_a_cluster(service: Running, tiny_model: Model) -> None:
     expected = labels_of_cluster(tiny_model, 2, 7)
     assert [item["label"] for item in answer["labels"]] == [item["label"] for item in expected]
     assert answer["words"] == tiny_model.cluster_words[2]
-    assert answer["total"] == int(np.diff(tiny_model.finder.index.indptr)[2])
+    assert answer["total"] == int(np.diff(tiny_model.searcher.index.indptr)[2])
     assert answer["stage1_total"] == int((tiny_model.stage1_clusters == 2).sum())
 
 

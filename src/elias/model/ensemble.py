@@ -27,7 +27,7 @@ from ..core.predictions import ID_PARTS, PAD, Predictions
 from ..core.propensity import predict_by_propensity
 from ..dataset.labels import LabelSet
 from ..network.network import Network, ragged
-from ..network.searcher import Finder
+from ..network.searcher import Searcher
 from .model import Model
 from .storage import load_model
 from .together import find_together, share_words
@@ -77,8 +77,8 @@ class Ensemble:
         return self.members[0].network
 
     @property
-    def finder(self) -> Finder:
-        return self.members[0].finder
+    def searcher(self) -> Searcher:
+        return self.members[0].searcher
 
     def prepare(self, inputs: Any) -> tuple[Any, int]:
         return self.members[0].prepare(inputs)

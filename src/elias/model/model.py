@@ -25,7 +25,7 @@ from ..index.cluster_scores import Ragged
 from ..network.cpu_search import CpuSearch
 from ..network.network import Network, ragged
 from ..network.search_storage import write_search
-from ..network.searcher import BATCH, Finder, Look
+from ..network.searcher import BATCH, EncodedQuery, Searcher
 from ..network.storage import write_network
 from ..ranking.gathering import words_of
 from ..ranking.quick import Quick
@@ -55,7 +55,7 @@ class Model:
     cpu_search: InitVar[CpuSearch | None] = None
 
     def __post_init__(self, cpu_search: CpuSearch | None) -> None:
-        self.finder = Finder(self.network, cpu_search)
+        self.searcher = Searcher(self.network, cpu_search)
 
     def __repr__(self) -> str:
         name = self.about.get("dataset", {}).get("name", "unknown data")
@@ -164,7 +164,7 @@ class Model:
 
     @cached_property
     def _quick(self) -> Quick | None:
-        return Quick.of(self.vectorizer, self.finder, self.plus)
+        return Quick.of(self.vectorizer, self.searcher, self.plus)
 
     def _quickly(
         self, inputs: Any, k: int, ids: Sequence[str] | None, block: Sequence[str] | None
@@ -182,28 +182,30 @@ class Model:
         found = stack(pieces)
         return Predictions(labels=found.labels, scores=found.scores, ids=ids, label_ids=self.labels.ids)
 
-    def look(self, given: Inputs, prepared: Any, rows: np.ndarray) -> Look:
+    def encode(self, given: Inputs, prepared: Any, rows: np.ndarray) -> EncodedQuery:
         """Some inputs as the search sees them."""
         if self._quick is not None:
             return self._quick.look(*csr_arrays(words_of(given, rows)))
-        return self.finder.look(prepared, rows)
+        return self.searcher.encode(prepared, rows)
 
     def _find(
         self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, excluded: Ragged | None, explain: bool
     ) -> Predictions:
         if self.plus is None:
-            return self.finder.find(prepared, rows, k, excluded=excluded, explain=explain)
-        look = self.look(given, prepared, rows)
-        return self.plus.find(self.finder, look, words_of(given, rows), k, excluded=excluded, explain=explain)
+            return self.searcher.search_rows(prepared, rows, k, excluded=excluded, explain=explain)
+        query = self.encode(given, prepared, rows)
+        return self.plus.find(self.searcher, query, words_of(given, rows), k, excluded=excluded, explain=explain)
 
     def _score(
         self, given: Inputs, prepared: Any, rows: np.ndarray, k: int, wanted: Ragged, excluded: Ragged | None,
         explain: bool,
     ) -> Predictions:  # fmt: skip
         if self.plus is None:
-            return self.finder.score(prepared, rows, k, wanted, explain=explain)
-        look = self.look(given, prepared, rows)
-        return self.plus.score(self.finder, look, words_of(given, rows), k, wanted, excluded=excluded, explain=explain)
+            return self.searcher.rank_candidates(self.encode(given, prepared, rows), k, wanted, explain=explain)
+        query = self.encode(given, prepared, rows)
+        return self.plus.score(
+            self.searcher, query, words_of(given, rows), k, wanted, excluded=excluded, explain=explain
+        )
 
     @property
     def gives_probabilities(self) -> bool:

@@ -46,12 +46,12 @@ def find_together(
     pieces: list[list[Predictions]] = [[] for _ in members]
     for start in range(0, len(given), BATCH):
         rows = np.arange(start, min(start + BATCH, len(given)))
-        looks = [member.look(given, own, rows) for member, own in zip(members, prepared, strict=True)]
+        queries = [member.encode(given, own, rows) for member, own in zip(members, prepared, strict=True)]
         first = members[0].plus
         assert first is not None
-        finders, bow, sizes = [member.finder for member in members], words_of(given, rows), first.sizes(k)
+        searchers, bow, sizes = [member.searcher for member in members], words_of(given, rows), first.sizes(k)
         found = gather_together(
-            finders, looks, first.tables, bow, excluded_of(rows), sizes, threads=first.threads
+            searchers, queries, first.tables, bow, excluded_of(rows), sizes, threads=first.threads
         )  # fmt: skip
         for member, evidence, own in zip(members, found, pieces, strict=True):
             assert member.plus is not None

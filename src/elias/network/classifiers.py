@@ -16,14 +16,14 @@ from .. import kernels
 from ..core.embedding_table import RowTable, Tape
 from ..core.row_optimizers import STATE
 from . import losses as equations
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
 PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
 
-def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable) -> Tensor:
+def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable) -> Tensor:
     """z of every shortlisted label, without gradients; 0 at PAD."""
     if phi_BD.device.type != "cpu" or not isinstance(weights, RowTable):
         return scores_torch(phi_BD, labels_BS, weights, biases, None)
@@ -57,7 +57,7 @@ def loss_torch(
 
 
 def scores_torch(
-    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable, tape: Tape | None
+    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable, tape: Tape | None
 ) -> Tensor:
     """The definition, on any device, differentiable through the tape."""
     real_BS = labels_BS >= 0

@@ -16,7 +16,7 @@ from ..core.files import read_object, read_tensors, replacing, write_json, write
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
 from .network import Network, SearchSettings
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 
 def save_network(network: Network, folder: Path) -> None:
@@ -35,7 +35,7 @@ def write_network(network: Network, folder: Path) -> None:
     )
     save_index(network.learned_index(), folder / "index.safetensors")
     weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
-    stored = weights.arrays() if isinstance(weights, StoredRows) else {"weights": weights.array()}
+    stored = weights.arrays() if isinstance(weights, QuantizedRows) else {"weights": weights.array()}
     write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})
     write_json(folder / "network.json", {"search": asdict(network.settings)})
 
@@ -66,14 +66,14 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
 
 def _classifiers(
     arrays: dict[str, np.ndarray], path: Path, shape: tuple[int, int], device: torch.device, threads: int
-) -> RowTable | StoredRows:
+) -> RowTable | QuantizedRows:
     """Rows as they were saved; a GPU gets them as float32."""
     dtype = arrays["weights"].dtype if "weights" in arrays else np.dtype(np.float32)
     weights = _wanted(arrays, "weights", path, shape, dtype if dtype in (np.uint16, np.int8) else np.float32)
     if weights.dtype == np.float32:
         return RowTable(torch.from_numpy(weights).to(device), threads=threads)
     scales = _wanted(arrays, "scales", path, (shape[0],)) if weights.dtype == np.int8 else None
-    stored = StoredRows(weights, scales, threads=threads)
+    stored = QuantizedRows(weights, scales, threads=threads)
     if device.type == "cpu":
         return stored
     return RowTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)

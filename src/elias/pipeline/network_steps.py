@@ -30,7 +30,7 @@ from ..index.clustering import balanced_clusters
 from ..index.label_index import LabelIndex
 from ..model.model import Model
 from ..network.network import Network
-from ..network.searcher import Finder
+from ..network.searcher import Searcher
 from ..network.storage import load_index, load_network, save_index
 from ..training.initialization import ENCODE_BATCH
 from ..training.stage import CHECKPOINT, new_network, train_stage
@@ -163,9 +163,9 @@ class Steps:
         s = self.settings
 
         def build(folder: Path) -> None:
-            finder = Finder(self._network(stage1))
-            beams = finder.all_beams(prepared.train.prepared, len(prepared.train))
-            counts = matching(beams, prepared.train.labels, finder.index.n_clusters)
+            searcher = Searcher(self._network(stage1))
+            beams = searcher.all_beams(prepared.train.prepared, len(prepared.train))
+            counts = matching(beams, prepared.train.labels, searcher.index.n_clusters)
             found = learnable_index(
                 counts,
                 read_clusters(clusters),

@@ -32,7 +32,7 @@ from ..dataset.label_texts import texts_of, unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders import Inputs
 from ..network.network import Network
-from ..network.searcher import Finder
+from ..network.searcher import Searcher
 from ..ranking.cross_fitting import Sample, with_final_score
 from ..ranking.inverted_index import Lexical
 from ..ranking.reranker import Plus
@@ -116,8 +116,8 @@ class SparseSteps:
         made = self._made(network, folds)[0]
 
         def build(folder: Path) -> None:
-            finder = Finder(self.open_network(network))
-            self._sample(self._unscored(finder, made), finder).save(folder)
+            searcher = Searcher(self.open_network(network))
+            self._sample(self._unscored(searcher, made), searcher).save(folder)
 
         return self.run.step("65-sample", {"fusion": vars(self.settings.fusion)}, build, after=[network, *made])
 
@@ -135,18 +135,18 @@ class SparseSteps:
 
         def build(folder: Path) -> None:
             rows = self._rows(number)
-            finder = Finder(self.open_network(network))
-            prepared = self._prepared_rows(number, rows, finder, folder)
+            searcher = Searcher(self.open_network(network))
+            prepared = self._prepared_rows(number, rows, searcher, folder)
             found = found_by_words(self._lexical(words, rows), rows, s)
             if s.ranker.negatives_from != WORDS:
                 besides, which = nothing_found(rows, s), self._which(number, rows, len(folds))
                 for place, path in enumerate([*folds, network]):
                     asked = np.flatnonzero(which == place)
-                    one = finder if path == network else Finder(self.open_network(path))
+                    one = searcher if path == network else Searcher(self.open_network(path))
                     found_by_network(one, prepared, asked, rows.excluded, besides)
                 found = np.concatenate([found, besides], axis=1)
             with_phi = s.ranker.embedding
-            features = embedded(rows.bow, finder, prepared, s.ranker.embedding_scale) if with_phi else rows.bow
+            features = embedded(rows.bow, searcher, prepared, s.ranker.embedding_scale) if with_phi else rows.bow
             write_ranker(folder, rows, features, found, s)
 
         after = [words, network, *folds]
@@ -161,10 +161,10 @@ class SparseSteps:
         s = self.settings
 
         def build(folder: Path) -> None:
-            finder = Finder(self.open_network(network))
-            plus, samples = self._unscored(finder, words), [Sample.load(path) for path in drawn]
+            searcher = Searcher(self.open_network(network))
+            plus, samples = self._unscored(searcher, words), [Sample.load(path) for path in drawn]
             if self.prepared.calibration.labels.nnz:
-                samples.append(self._sample(plus, finder))
+                samples.append(self._sample(plus, searcher))
             if samples:
                 plus = with_final_score(plus, Sample.joined(samples), s.fusion, noise_seed(s), self.progress.say)
             plus.write_score(folder)
@@ -172,14 +172,14 @@ class SparseSteps:
         depends = {key: value for key, value in vars(s.fusion).items() if key != "draws"}  # known by its samples
         return self.run.step("70-fusion", {"fusion": depends}, build, after=[network, *words, *drawn])
 
-    def _sample(self, plus: Plus, finder: Finder) -> Sample:
+    def _sample(self, plus: Plus, searcher: Searcher) -> Sample:
         rows, bow = self.prepared.calibration, sp.csr_matrix(self.prepared.bow_calibration)
         numbers = read_tensors(self.prepared.folder / "split.safetensors")[0]["calibration"]
-        return Sample.of(plus, finder, rows, bow, numbers)
+        return Sample.of(plus, searcher, rows, bow, numbers)
 
-    def _unscored(self, finder: Finder, words: list[Path]) -> Plus:
+    def _unscored(self, searcher: Searcher, words: list[Path]) -> Plus:
         n_words = int(self.prepared.bow_calibration.shape[1])
-        return unscored(words[0], words[-1], finder, n_words, self._counts(), self.settings)
+        return unscored(words[0], words[-1], searcher, n_words, self._counts(), self.settings)
 
     def _counts(self) -> np.ndarray:
         """n_l of the training rows alone: with the calibration rows in it, it would give their labels away."""
@@ -215,12 +215,12 @@ class SparseSteps:
         kinds = np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
         return replace(rows, bow=bow, labels=both, kinds=kinds)
 
-    def _prepared_rows(self, number: int, rows: WordRows, finder: Finder, folder: Path) -> Any:
+    def _prepared_rows(self, number: int, rows: WordRows, searcher: Searcher, folder: Path) -> Any:
         """The rows as the encoder takes them. A transformer encodes all rows once more for the second ranker."""
         if number == TRAINING:
             return self.prepared.train.prepared
         with torch_threads(known(self.settings.run.threads)):
-            return finder.network.encoder.prepare(Inputs(texts=rows.texts, bow=rows.bow), folder / SCRATCH)
+            return searcher.network.encoder.prepare(Inputs(texts=rows.texts, bow=rows.bow), folder / SCRATCH)
 
     def _fold_of(self) -> np.ndarray:
         """The fold of each training row, drawn at random; label texts are in none and always trained on."""

@@ -14,7 +14,7 @@ from ..core.predictions import PAD
 from ..core.settings import Settings, known
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..network.network import ragged
-from ..network.searcher import BATCH, Finder
+from ..network.searcher import BATCH, Searcher
 from ..ranking.inverted_index import Lexical, build_lexical
 from ..ranking.knn import Neighbours, build_neighbours
 from ..ranking.label_tree import grow, tree_of
@@ -72,18 +72,18 @@ def found_by_words(lexical: Lexical, rows: WordRows, s: Settings) -> np.ndarray:
 
 
 def found_by_network(
-    finder: Finder, prepared: Any, rows: np.ndarray, excluded: sp.csr_matrix, found: np.ndarray
+    searcher: Searcher, prepared: Any, rows: np.ndarray, excluded: sp.csr_matrix, found: np.ndarray
 ) -> None:
     """The best labels by p of the given rows, of all that their beams match, into their rows of `found`."""
     for start in range(0, len(rows), BATCH):
         some = rows[start : start + BATCH]
-        found[some] = finder.find(prepared, some, found.shape[1], excluded=ragged(excluded, some)[0]).labels
+        found[some] = searcher.search_rows(prepared, some, found.shape[1], excluded=ragged(excluded, some)[0]).labels
 
 
-def embedded(bow: sp.csr_matrix, finder: Finder, prepared: Any, scale: float) -> sp.csr_matrix:
+def embedded(bow: sp.csr_matrix, searcher: Searcher, prepared: Any, scale: float) -> sp.csr_matrix:
     """[tf-idf, phi] of all rows."""
     batches = [np.arange(start, min(start + BATCH, bow.shape[0])) for start in range(0, bow.shape[0], BATCH)]
-    phi = np.concatenate([finder.look(prepared, rows).phi_BD.cpu().numpy() for rows in batches])
+    phi = np.concatenate([searcher.encode(prepared, rows).phi_BD.cpu().numpy() for rows in batches])
     return with_embedding(bow, phi, scale)
 
 
@@ -115,10 +115,10 @@ def _neighbours(folder: Path, s: Settings, n_labels: int, n_words: int) -> Neigh
     return Neighbours.load(folder, n_labels=n_labels, n_words=n_words, threads=known(s.run.threads))
 
 
-def unscored(words: Path, ranker: Path, finder: Finder, n_words: int, counts: np.ndarray, s: Settings) -> Plus:
+def unscored(words: Path, ranker: Path, searcher: Searcher, n_words: int, counts: np.ndarray, s: Settings) -> Plus:
     """What the steps have made, with p q in place of a final score."""
     threads, n_labels = known(s.run.threads), len(counts)
-    width = n_words + (finder.network.encoder.dim if s.ranker.embedding else 0)
+    width = n_words + (searcher.network.encoder.dim if s.ranker.embedding else 0)
     return Plus(
         lexical=Lexical.load(words, n_labels=n_labels, n_words=n_words, threads=threads),
         ranker=load_ranker(ranker, n_labels=n_labels, n_words=width),

@@ -21,7 +21,7 @@ from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
 from ..core.settings import FusionSettings
 from ..network.network import ragged
-from ..network.searcher import BATCH, Finder
+from ..network.searcher import BATCH, Searcher
 from ..training.trainer import TrainingRows
 from .calibration import fit_probability
 from .features import Evidence
@@ -45,13 +45,13 @@ class Sample:
     rows: np.ndarray  # their numbers; a row can be in several draws
 
     @classmethod
-    def of(cls, plus: Plus, finder: Finder, rows: TrainingRows, bow: sp.csr_matrix, numbers: np.ndarray) -> Sample:
+    def of(cls, plus: Plus, searcher: Searcher, rows: TrainingRows, bow: sp.csr_matrix, numbers: np.ndarray) -> Sample:
         """What a network and words that have not seen some rows say of them."""
         pieces = []
         for start in range(0, len(rows), BATCH):
             some = np.arange(start, min(start + BATCH, len(rows)))
             excluded = ragged(rows.excluded, some)[0]
-            pieces.append(plus.gather(finder, finder.look(rows.prepared, some), bow[some], excluded, 1))
+            pieces.append(plus.gather(searcher, searcher.encode(rows.prepared, some), bow[some], excluded, 1))
         evidence = _stacked(pieces)
         labels, width = rows.labels, evidence.labels.shape[1]
         truth = sp.csr_matrix((labels.data > 0, labels.indices, labels.indptr), shape=labels.shape)

@@ -1,13 +1,13 @@
 """`Plus.gather` on the CPU: one compiled pass a text in place of a dozen calls (`kernels/gather.py`).
 
-In: `Finder`s, rows that they have looked at, the tf-idf of the rows. Out: `Evidence`.
+In: `Searcher`s, rows that they have looked at, the tf-idf of the rows. Out: `Evidence`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from ..kernels.find import Found
 from ..kernels.gather import Gathered, Words, gather_rows, member_rows, word_rows
 from ..kernels.neighbours import Ballot
 from ..kernels.postings import Sums
-from ..network.searcher import Finder, Look
+from ..network.searcher import EncodedQuery, Searcher
 from .features import Evidence
 from .inverted_index import Lexical
 from .knn import Neighbours
@@ -39,10 +39,10 @@ class Sizes(NamedTuple):
     by_network: int
     by_words: int
 
-    def shortlist(self, finder: Finder) -> int:
+    def shortlist(self, searcher: Searcher) -> int:
         """K of the search: more than WIDER times as many as are kept change nothing that counts (docs/log.md)."""
-        size: int = finder.network.settings.shortlist_size
-        return size if size >= finder.index.n_labels else min(size, WIDER * self.by_network)
+        size: int = searcher.network.settings.shortlist_size
+        return size if size >= searcher.index.n_labels else min(size, WIDER * self.by_network)
 
 
 class Scratch(NamedTuple):
@@ -95,20 +95,27 @@ class WordTables:
 
 
 def gather_at_once(
-    finder: Finder, look: Look, tables: WordTables, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes,
-    *, threads: int = 1,
+    searcher: Searcher, query: EncodedQuery, tables: WordTables, bow: sp.csr_matrix, excluded: Ragged | None,
+    sizes: Sizes, *, threads: int = 1,
 ) -> Evidence:  # fmt: skip
     """The best labels of the network and of the words, each once, with all that speaks for them."""
-    phi, logits = arrays_of(look)
+    phi, logits = arrays_of(query)
     excluded = excluded or Ragged.empty(len(phi))
     found, nearest, out = to_be_found(len(phi), sizes)
-    fixed = (phi, logits, *search_arguments(finder, sizes), *csr_arrays(bow), tables.table, *excluded_arrays(excluded))
-    room = finder.cpu_search.room_for(excluded, finder.network.settings.beam_size)
+    fixed = (
+        phi,
+        logits,
+        *search_arguments(searcher, sizes),
+        *csr_arrays(bow),
+        tables.table,
+        *excluded_arrays(excluded),
+    )
+    room = searcher.cpu_search.room_for(excluded, searcher.network.settings.beam_size)
 
     def rows(start: int, stop: int) -> None:
-        scratch, search = tables.take(), finder.cpu_search.take_scratch(room)
+        scratch, search = tables.take(), searcher.cpu_search.take_scratch(room)
         gather_rows(start, stop, *fixed, search, *scratch[1:], found, nearest, out)  # type: ignore[call-arg]
-        finder.cpu_search.give_back(search)
+        searcher.cpu_search.give_back(search)
         tables.give_back(scratch)
 
     kernels.run(rows, len(phi), threads)
@@ -116,28 +123,23 @@ def gather_at_once(
 
 
 def gather_together(
-    finders: Sequence[Finder], looks: Sequence[Look], tables: WordTables, bow: sp.csr_matrix, excluded: Ragged | None,
-    sizes: Sizes, *, threads: int = 1,
+    searchers: Sequence[Searcher], queries: Sequence[EncodedQuery], tables: WordTables, bow: sp.csr_matrix,
+    excluded: Ragged | None, sizes: Sizes, *, threads: int = 1,
 ) -> list[Evidence]:  # fmt: skip
     """`gather_at_once` of several networks with the same words, which are read once."""
-    seen = [arrays_of(look) for look in looks]
+    seen = [arrays_of(query) for query in queries]
     n_rows = len(seen[0][0])
     excluded = excluded or Ragged.empty(n_rows)
     found = []
-    for finder, (phi, logits) in zip(finders, seen, strict=True):
-        settings = finder.network.settings
-        found.append(
-            finder.cpu_search.find(
-                phi, logits, sizes.by_network, alpha=settings.alpha, beam_size=settings.beam_size,
-                size=sizes.shortlist(finder), excluded=excluded,
-            )
-        )  # fmt: skip
+    for searcher, (phi, logits) in zip(searchers, seen, strict=True):
+        settings = replace(searcher.network.settings, shortlist_size=sizes.shortlist(searcher))
+        found.append(searcher.cpu_search.search(phi, logits, sizes.by_network, settings, excluded=excluded))
     asked = np.concatenate([one.labels for one in found], axis=1)
     _, nearest, shared = to_be_found(n_rows, Sizes(asked.shape[1], sizes.by_words))
     shared.labels.fill(-1)
     outs = [to_be_found(n_rows, sizes)[2] for _ in found]
     # Tables are made here, not in `rows`: threads that wait for a table that needs these threads would wait forever.
-    words, searches = tables.table, [search_arguments(finder, sizes) for finder in finders]
+    words, searches = tables.table, [search_arguments(searcher, sizes) for searcher in searchers]
     x, left_out = csr_arrays(bow), excluded_arrays(excluded)
 
     def rows(start: int, stop: int) -> None:
@@ -154,14 +156,14 @@ def gather_together(
     return [tables.evidence(out) for out in outs]
 
 
-def search_arguments(finder: Finder, sizes: Sizes) -> tuple[Any, ...]:
+def search_arguments(searcher: Searcher, sizes: Sizes) -> tuple[Any, ...]:
     """What the search of a network needs beside phi and logits."""
-    settings, search = finder.network.settings, finder.cpu_search
-    numbers = float(settings.alpha), settings.beam_size, sizes.shortlist(finder)
-    return (*numbers, search.edges, search.classifiers, finder.by_label)
+    settings, search = searcher.network.settings, searcher.cpu_search
+    numbers = float(settings.alpha), settings.beam_size, sizes.shortlist(searcher)
+    return (*numbers, search.edges, search.classifiers, searcher.edges_by_label)
 
 
-def arrays_of(look: Look) -> tuple[np.ndarray, np.ndarray]:
+def arrays_of(look: EncodedQuery) -> tuple[np.ndarray, np.ndarray]:
     return look.phi_BD.contiguous().numpy(), look.logits_BC.contiguous().numpy()
 
 

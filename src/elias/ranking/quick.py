@@ -21,7 +21,7 @@ from ..kernels.embed import Embedding, embed_rows
 from ..kernels.fuse import learned_scores, rank_rows
 from ..kernels.gather import gather_rows
 from ..network.network import Network
-from ..network.searcher import Finder, Look
+from ..network.searcher import EncodedQuery, Searcher
 from .features import Field
 from .gathering import search_arguments, to_be_found
 from .reranker import Plus, shown
@@ -35,9 +35,9 @@ ALONE = 32  # texts that one thread answers: for fewer, waking another costs mor
 class Quick:
     """Holds no state of a query; any number of threads may call it."""
 
-    def __init__(self, vectorizer: TfIdf, network: Network, finder: Finder, plus: Plus, learned: Learned) -> None:
+    def __init__(self, vectorizer: TfIdf, network: Network, searcher: Searcher, plus: Plus, learned: Learned) -> None:
         assert isinstance(network.encoder, BagEncoder)
-        self.vectorizer, self.finder, self.plus = vectorizer, finder, plus
+        self.vectorizer, self.searcher, self.plus = vectorizer, searcher, plus
         head = network.encoder.head
         self._embedding = Embedding(
             network.encoder.words.values.numpy(), *_linear(head.residual), *_linear(network.clusters),
@@ -48,26 +48,26 @@ class Quick:
         self._shape = network.encoder.dim, network.index.n_clusters
 
     @classmethod
-    def of(cls, vectorizer: TfIdf | None, finder: Finder, plus: Plus | None) -> Quick | None:
+    def of(cls, vectorizer: TfIdf | None, searcher: Searcher, plus: Plus | None) -> Quick | None:
         """None where a step has no kernel."""
-        network = finder.network
+        network = searcher.network
         if vectorizer is None or plus is None or plus.fusion.learned is None or network.device.type != "cpu":
             return None
         if not isinstance(network.encoder, BagEncoder) or plus.embedding:
             return None
-        return cls(vectorizer, network, finder, plus, plus.fusion.learned)
+        return cls(vectorizer, network, searcher, plus, plus.fusion.learned)
 
     def find(self, texts: Sequence[str], k: int, excluded: Ragged | None = None) -> Predictions:
         """The k best labels of each text."""
         n, x = len(texts), self._features(texts)
-        excluded, search = excluded or Ragged.empty(n), self.finder.cpu_search
+        excluded, search = excluded or Ragged.empty(n), self.searcher.cpu_search
         sizes = self.plus.sizes(k)
         found, nearest, out = to_be_found(n, sizes)
         log_counts, scores = (np.empty(out.labels.shape, dtype=np.float32) for _ in range(2))
         places = np.empty((n, k), dtype=np.int64)
         phi_BD, logits_BC = self._to_be_embedded(n)
-        field, arguments = Field.own(n), search_arguments(self.finder, sizes)
-        room = search.room_for(excluded, self.finder.network.settings.beam_size)
+        field, arguments = Field.own(n), search_arguments(self.searcher, sizes)
+        room = search.room_for(excluded, self.searcher.network.settings.beam_size)
 
         def rows(start: int, stop: int) -> None:
             own, searching = self.plus.tables.take(), search.take_scratch(room)
@@ -85,10 +85,10 @@ class Quick:
         kernels.run(rows, n, self._threads(n))
         return shown(self.plus.fusion, out.labels, scores, places)
 
-    def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> Look:
+    def look(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> EncodedQuery:
         """phi and W_C phi of some rows of tf-idf."""
         phi_BD, logits_BC = self._embed(indptr, words, values)
-        return Look(torch.from_numpy(phi_BD), torch.from_numpy(logits_BC))
+        return EncodedQuery(torch.from_numpy(phi_BD), torch.from_numpy(logits_BC))
 
     def _embed(self, indptr: np.ndarray, words: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n = len(indptr) - 1

@@ -4,7 +4,7 @@
     evidence   = every part of their scores (`evidence.py`)
     score      = learned from the evidence on rows held out of everything (`calibration.py`), shown as a probability
 
-In: a `Finder`, rows prepared for the encoder, their tf-idf. Out: `Predictions`.
+In: a `Searcher`, rows prepared for the encoder, their tf-idf. Out: `Predictions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..core.errors import ModelError
 from ..core.files import read_object, write_json
 from ..core.predictions import ID_PARTS, PAD, PART_TYPES, Predictions
 from ..index.shortlist import Ragged
-from ..network.searcher import Finder, Look, Parts
+from ..network.searcher import EncodedQuery, PathScores, Searcher
 from .features import Evidence, Field
 from .gathering import Sizes, WordTables, gather_at_once
 from .inverted_index import Lexical
@@ -51,28 +51,30 @@ class Plus:
     like: Plus | None = field(default=None, repr=False)  # another one with the same words, whose tables serve here too
 
     def find(
-        self, finder: Finder, look: Look, bow: sp.csr_matrix, k: int,
+        self, searcher: Searcher, query: EncodedQuery, bow: sp.csr_matrix, k: int,
         *, excluded: Ragged | None = None, explain: bool = False,
     ) -> Predictions:  # fmt: skip
         """The k best labels of rows that have been looked at; `bow` holds those rows only."""
-        evidence = self.gather(finder, look, bow, excluded, k)
+        evidence = self.gather(searcher, query, bow, excluded, k)
         return self.rank(evidence, k, explain)
 
     def score(
-        self, finder: Finder, look: Look, bow: sp.csr_matrix, k: int, wanted: Ragged,
+        self, searcher: Searcher, query: EncodedQuery, bow: sp.csr_matrix, k: int, wanted: Ragged,
         *, excluded: Ragged | None = None, explain: bool = False,
     ) -> Predictions:  # fmt: skip
         """The k best of each row's own candidates, each with the score it has among the labels that `find` finds."""
-        freely = self.gather(finder, look, bow, excluded, k)
+        freely = self.gather(searcher, query, bow, excluded, k)
         labels = padded(wanted)
-        evidence = self._evidence(labels, finder.parts_of(look, labels), bow, look)
+        evidence = self._evidence(labels, searcher.score_labels(query, labels), bow, query)
         return self.rank(evidence, k, explain, freely.field())
 
-    def gather(self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, k: int) -> Evidence:
+    def gather(
+        self, searcher: Searcher, query: EncodedQuery, bow: sp.csr_matrix, excluded: Ragged | None, k: int
+    ) -> Evidence:
         """The candidates of some rows with all that speaks for them."""
-        if finder.network.device.type != "cpu" or self.embedding:
-            return self.gather_stepwise(finder, look, bow, excluded, self.sizes(k))
-        return gather_at_once(finder, look, self.tables, bow, excluded, self.sizes(k), threads=self.threads)
+        if searcher.network.device.type != "cpu" or self.embedding:
+            return self.gather_stepwise(searcher, query, bow, excluded, self.sizes(k))
+        return gather_at_once(searcher, query, self.tables, bow, excluded, self.sizes(k), threads=self.threads)
 
     def sizes(self, k: int) -> Sizes:
         """How many candidates the k best of a text are chosen from."""
@@ -87,21 +89,26 @@ class Plus:
         return WordTables(self.lexical, by_words, self.tree, self.neighbours, self.counts)
 
     def gather_stepwise(
-        self, finder: Finder, look: Look, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
+        self, searcher: Searcher, query: EncodedQuery, bow: sp.csr_matrix, excluded: Ragged | None, sizes: Sizes
     ) -> Evidence:
         """`gather` as it is defined, on any device."""
-        found = finder.find_from(look, sizes.by_network, excluded=excluded, size=sizes.shortlist(finder))
+        found = searcher.search(query, sizes.by_network, excluded=excluded, shortlist_size=sizes.shortlist(searcher))
         nearest, both = self.lexical.search(bow, sizes.by_words, found.labels, excluded)
         labels, shared = united(found.labels, nearest.labels, both, nearest.scores)
-        return self._evidence(labels, finder.parts_of(look, labels), bow, look, shared)
+        return self._evidence(labels, searcher.score_labels(query, labels), bow, query, shared)
 
     def _evidence(
-        self, labels: np.ndarray, parts: Parts, bow: sp.csr_matrix, look: Look, both: np.ndarray | None = None
+        self,
+        labels: np.ndarray,
+        parts: PathScores,
+        bow: sp.csr_matrix,
+        query: EncodedQuery,
+        both: np.ndarray | None = None,
     ) -> Evidence:
         """`both` is v . x where it is known."""
         margin, path = self.tables.closer.look(bow, labels, threads=self.threads)
         if self.embedding:
-            seen = with_embedding(bow, look.phi_BD.cpu().numpy(), self.embedding)
+            seen = with_embedding(bow, query.phi_BD.cpu().numpy(), self.embedding)
             margin = self.ranker.products(seen, labels, threads=self.threads)
         words = self.lexical.scores(bow, labels, both)
         counts = np.where(labels >= 0, self.counts[np.maximum(labels, 0)], 0)

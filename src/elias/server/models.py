@@ -57,7 +57,7 @@ class Served:
     @property
     def can_explore(self) -> bool:
         """Whether there is an index to look into."""
-        return hasattr(self.model, "finder") and hasattr(self.model, "stage1_clusters")
+        return hasattr(self.model, "searcher") and hasattr(self.model, "stage1_clusters")
 
     @cached_property
     def explorer(self) -> Explorer:
@@ -69,7 +69,7 @@ class Served:
         return Explorer(self.model)
 
     def facts(self, *, default: bool) -> dict[str, Any]:
-        index = self.model.finder.index if self.can_explore else None
+        index = self.model.searcher.index if self.can_explore else None
         return {
             "name": self.name,
             "default": default,
