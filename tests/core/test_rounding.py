@@ -16,7 +16,7 @@ import elias
 from elias.core.embedding_table import RowTable
 from elias.core.rounding import as_array, as_tensor, average_rounded, rounded_torch
 from elias.kernels.rounding import noise_of_row, rounded
-from elias.network.quantization import StoredRows
+from elias.network.quantization import QuantizedRows
 from helpers.processes import SMALL
 from helpers.tables import KINDS, SHAPE, random_steps, table_of, twin_step
 
@@ -137,7 +137,7 @@ def test_fit_predict_save_load(tiny_dataset: Path, tmp_path: Path, changes: dict
     data, options = elias.load_dataset(tiny_dataset), elias.Settings().updated({**small, **changes})
     model = elias.fit(data, settings=options, run_dir=tmp_path / "run")
     is_half = changes.get("model.precision") == "bfloat16"
-    assert isinstance(model.network.classifier_weights, StoredRows) == is_half
+    assert isinstance(model.network.classifier_weights, QuantizedRows) == is_half
     texts = [data.splits["test"].texts[row] for row in range(40)]
     found = model.predict(texts, k=5)
     model.save(tmp_path / "model")

@@ -25,7 +25,7 @@ from ..index.cluster_scores import Ragged
 from ..index.label_index import LabelIndex
 from . import classifiers
 from . import losses as loss
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Network:
         encoder: Encoder,
         clusters: nn.Linear,
         index: LabelIndex,
-        classifier_weights: RowTable | StoredRows,
+        classifier_weights: RowTable | QuantizedRows,
         classifier_biases: RowTable,
         settings: SearchSettings,
         *,

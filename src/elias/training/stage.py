@@ -27,7 +27,7 @@ from ..encoders import Encoder
 from ..index.label_index import LabelIndex
 from ..network.network import Network, SearchSettings
 from ..network.one_versus_all import OneVersusAll
-from ..network.quantization import StoredRows
+from ..network.quantization import QuantizedRows
 from ..network.storage import save_network
 from .checkpoint import restore_checkpoint, save_checkpoint
 from .initialization import (
@@ -67,7 +67,7 @@ def new_network(
     is_carried = previous is not None and stage.classifiers == "carried"
     if previous is not None and is_carried:
         carried = previous.classifier_weights
-        weights = as_tensor(carried.rows) if isinstance(carried, StoredRows) else carried.values
+        weights = as_tensor(carried.rows) if isinstance(carried, QuantizedRows) else carried.values
         biases = previous.classifier_biases.values
     elif stage.classifiers == "random":
         weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, sums_LD.shape[1], rng))

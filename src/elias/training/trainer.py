@@ -29,7 +29,7 @@ from ..core.settings import StageSettings, known
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders.protocol import Learning
 from ..network.network import Batch, Network, ragged
-from ..network.searcher import Finder
+from ..network.searcher import Searcher
 from .weight_averaging import RunningMean, settle
 
 CHOICE = "nDCG@5"
@@ -258,7 +258,7 @@ class Trainer:
 
     def _consider(self, *, is_mean: bool) -> dict[str, float]:
         """Validate the weights as they are; keep them if they are the best so far."""
-        found = Finder(self.network).find_all(
+        found = Searcher(self.network).search_all(
             self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
         propensity = PropensityModel(self.label_counts, len(self.texts))
