@@ -114,7 +114,7 @@ def plain_torch() -> Iterator[None]:
 
     with (
         patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),
-        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_torch),
+        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_reference),
         patch.object(RowTable, "apply", apply),
     ):  # fmt: skip
         yield

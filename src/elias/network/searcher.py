@@ -142,7 +142,7 @@ class Searcher:
         )  # fmt: skip
         slots_BS = found.slots_BS.clamp(min=0)
         tables = network.classifier_weights, network.classifier_biases
-        z_BS = classifiers.scores_torch(query.phi_BD, found.labels_BS, *tables, None)
+        z_BS = classifiers.scores_reference(query.phi_BD, found.labels_BS, *tables, None)
         parts = (
             beam_BT.gather(1, slots_BS),
             s_BT.gather(1, slots_BS),
