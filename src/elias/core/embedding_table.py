@@ -63,7 +63,7 @@ class RowTable:
         """The factor of decay that `values[rows]` still lack; None where they lack none."""
         if not self.state or self.decay_sum == 0.0:
             return None
-        if self.values.device.type == "cpu":
+        if kernels.serve(self.values.device):
             from ..kernels.steps import owed_rows
 
             out = torch.empty(len(rows))
@@ -81,7 +81,7 @@ class RowTable:
     @torch.no_grad()
     def step_rows(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
         """The step that `begin_step` began, on some of its rows; each row at most once in a step."""
-        if self.values.device.type == "cpu":
+        if kernels.serve(self.values.device):
             self._apply_cpu(rows, gradients, rate)
             return
         step_torch(self.step_of(rows, gradients, rate))
@@ -130,7 +130,7 @@ class RowTable:
 
     def _settle_rounded(self) -> None:
         """Decay of bfloat16 rows that are owed some; the others are not rounded again."""
-        if self.values.device.type == "cpu":
+        if kernels.serve(self.values.device):
             from ..kernels.rounding import decay_rows
 
             arrays = (self.array(), self.state["decayed"].numpy(), self.decay_sum, self.noise)

@@ -209,6 +209,9 @@ class RunSettings:
     member: int = setting(0, "number of this model in an ensemble: another clustering, order and noise", low=0)
     device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
     threads: int | None = setting(None, "CPU threads; default: the cores of this machine", low=1)
+    kernels: bool = setting(
+        True, "use the compiled kernels on a CPU; false: the reference implementation in numpy and torch for everything"
+    )
     check_memory: bool = setting(True, "refuse a fit that needs more memory than there is")
     checkpoint_seconds: float = setting(45.0, "seconds of training between two checkpoints", low=0.0)
 

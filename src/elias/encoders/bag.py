@@ -90,7 +90,7 @@ class BagEncoder:
 
 def bag_of_rows(table: RowTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, tape: Tape) -> Tensor:
     """sum of weight * row over each bag; the rows get their gradients through the tape."""
-    if weights_N.device.type != "cpu":
+    if not kernels.serve(weights_N.device):
         return bag_of_rows_torch(table, words, offsets, weights_N, tape)
     anchor = torch.zeros((), requires_grad=True)  # no input of the bag needs a gradient, but the bag does
     h_BD: Tensor = _Bag.apply(anchor, table, words, offsets, weights_N.numpy(), tape)  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ MOST_RANGES = 16
 
 def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable) -> Tensor:
     """z of every shortlisted label, without gradients; 0 at PAD."""
-    if phi_BD.device.type != "cpu" or not isinstance(weights, RowTable):
+    if not kernels.serve(phi_BD.device) or not isinstance(weights, RowTable):
         return scores_reference(phi_BD, labels_BS, weights, biases, None)
     from ..kernels.classifiers import forward
 
@@ -41,7 +41,7 @@ def loss(
     weights: RowTable, biases: RowTable, tape: Tape,
 ) -> Tensor:  # fmt: skip
     """(7) of a shortlist; classifiers get their gradients through the tape."""
-    if phi_BD.device.type != "cpu":
+    if not kernels.serve(phi_BD.device):
         return loss_reference(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)
     value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)  # type: ignore[no-untyped-call]
     return value
