@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.dense_equations as dense
-from elias.core.embedding_table import RowTable
+from elias.core.embedding_table import EmbeddingTable
 from elias.core.predictions import Predictions
 from elias.index.cluster_scores import Ragged
 from elias.index.label_index import LabelIndex
@@ -228,7 +228,9 @@ def test_the_bound_of_the_codes_holds(seed: int) -> None:
     rows, dim = int(rng.integers(1, 30)), int(rng.integers(1, 600))
     weights = (rng.normal(size=(rows, dim)) * 10.0 ** rng.integers(-20, 6)).astype(np.float32)
     weights[rng.random(weights.shape) < rng.choice([0.0, 0.5, 1.0])] = 0.0
-    made = classifiers_with_codes(RowTable(torch.from_numpy(weights)), RowTable(torch.zeros(rows, 1)), threads=2)
+    made = classifiers_with_codes(
+        EmbeddingTable(torch.from_numpy(weights)), EmbeddingTable(torch.zeros(rows, 1)), threads=2
+    )
     phi = rng.normal(size=dim).astype(np.float32)
     scales, _, errors, _ = made.facts.T
     approximate = scales * (made.codes.astype(np.float32) @ phi)
@@ -249,7 +251,7 @@ def test_the_bounds_of_the_first_look_hold(seed: int) -> None:
     weights = (rng.normal(size=(n_labels, dim)) * 10.0 ** rng.uniform(-42, 2, (n_labels, 1))).astype(np.float32)
     weights[:, 0] *= rng.choice(np.float32([1.0, 1e3]))
     biases = (rng.normal(size=(n_labels, 1)) * rng.choice([0.0, 20.0, 300.0])).astype(np.float32)
-    tables = RowTable(torch.from_numpy(weights)), RowTable(torch.from_numpy(biases))
+    tables = EmbeddingTable(torch.from_numpy(weights)), EmbeddingTable(torch.from_numpy(biases))
     made = classifiers_with_codes(*tables)
     phi = (rng.normal(size=dim) * 10.0 ** rng.integers(-3, 2)).astype(np.float32)
     if rng.random() < 0.3:  # along the rest of a row, where the bound is tight

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..index.label_index import LabelIndex
 from ..index.shortlist import Ragged
 from ..kernels.find import Classifiers, Edges, Found, Scratch, find_rows
@@ -37,11 +37,11 @@ class CpuSearch:
 
     @classmethod
     def of(
-        cls, index: LabelIndex, weights: RowTable | QuantizedRows, biases: RowTable, *, threads: int = 1
+        cls, index: LabelIndex, weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable, *, threads: int = 1
     ) -> CpuSearch:
         """The tables of a network as it is now."""
-        weights.settle()
-        biases.settle()
+        weights.flush()
+        biases.flush()
         edges, classifiers = (
             edges_by_score(index, threads=threads),
             classifiers_with_codes(weights, biases, threads=threads),
@@ -97,7 +97,9 @@ def edges_by_score(index: LabelIndex, *, threads: int = 1) -> Edges:
     return Edges(index.indptr, labels, scores)
 
 
-def classifiers_with_codes(weights: RowTable | QuantizedRows, biases: RowTable, *, threads: int = 1) -> Classifiers:
+def classifiers_with_codes(
+    weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable, *, threads: int = 1
+) -> Classifiers:
     """The rows and their int8 codes; rows that are int8 already are their own."""
     n_labels, scales = len(weights), np.empty(len(weights), dtype=np.float32)
     biases_L, errors = biases.array().reshape(-1), np.empty(n_labels, dtype=np.float32)

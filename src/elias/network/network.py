@@ -16,10 +16,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.linear import linear
 from ..encoders.bag import take_rows
-from ..encoders.protocol import Encoder, Learning
+from ..encoders.encoder import Encoder, TrainingContext
 from ..index import cluster_scores as search
 from ..index.cluster_scores import Ragged
 from ..index.label_index import LabelIndex
@@ -57,8 +57,8 @@ class Network:
         encoder: Encoder,
         clusters: nn.Linear,
         index: LabelIndex,
-        classifier_weights: RowTable | QuantizedRows,
-        classifier_biases: RowTable,
+        classifier_weights: EmbeddingTable | QuantizedRows,
+        classifier_biases: EmbeddingTable,
         settings: SearchSettings,
         *,
         threads: int = 1,
@@ -66,15 +66,15 @@ class Network:
         self.encoder, self.clusters, self.index = encoder, clusters, index
         self.settings, self.threads = settings, threads
         self.classifier_weights, self.classifier_biases = classifier_weights, classifier_biases
-        self.edges: RowTable | None = None
+        self.edges: EmbeddingTable | None = None
         if index.logits is not None:
-            self.edges = RowTable(torch.from_numpy(index.logits)[:, None].to(self.device), threads=threads)
+            self.edges = EmbeddingTable(torch.from_numpy(index.logits)[:, None].to(self.device), threads=threads)
 
     @property
     def device(self) -> torch.device:
         return self.classifier_biases.values.device
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         """Every large table by name."""
         own = {"classifier_weights": self.trained_weights, "classifier_biases": self.classifier_biases}
         if self.edges is not None:
@@ -82,9 +82,9 @@ class Network:
         return own | {f"encoder.{name}": table for name, table in self.encoder.tables().items()}
 
     @property
-    def trained_weights(self) -> RowTable:
+    def trained_weights(self) -> EmbeddingTable:
         """W_L as a table that can learn; rows stored in fewer bytes cannot."""
-        assert isinstance(self.classifier_weights, RowTable)
+        assert isinstance(self.classifier_weights, EmbeddingTable)
         return self.classifier_weights
 
     def dense_modules(self) -> dict[str, nn.Module]:
@@ -95,17 +95,19 @@ class Network:
         """The index with the logits as they are now."""
         if self.edges is None:
             return self.index
-        self.edges.settle()
+        self.edges.flush()
         logits = self.edges.values[:, 0].cpu().numpy()
         return replace(self.index, logits=logits.copy() if self.edges.state else logits)
 
-    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
+    def loss(
+        self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
+    ) -> Tensor:
         """Equations (1) to (8) for one batch."""
-        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
+        phi_BD = self.encoder.encode(prepared, batch.rows, context)
         logits_BC = linear(self.clusters, phi_BD, self.threads)
-        clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, learning)
+        clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, context)
         s_BT = search.cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
-        place_BT, indptr_U, labels_F, e_F = self._touched_edges(clusters_BT, learning)
+        place_BT, indptr_U, labels_F, e_F = self._touched_edges(clusters_BT, context)
         found = search.shortlist(
             place_BT, s_BT, indptr_U, labels_F, e_F,
             size=self.settings.training_shortlist_size or self.settings.shortlist_size,
@@ -120,7 +122,7 @@ class Network:
         listed_P = found.positive_ranks >= 0
         y_BS = torch.zeros_like(yhat_BS)
         y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
-        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, learning.tape)
+        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, context.buffer)
         if lambda_ > 0:
             reached_P = found.positive_slots >= 0
             yhat_P = s_BT[row_P[reached_P], found.positive_slots[reached_P]] * e_F[found.positive_edges[reached_P]]
@@ -129,10 +131,12 @@ class Network:
             total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, len(batch.rows), most)
         return total
 
-    def _shortlisted_clusters(self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, learning: Learning) -> Tensor:
+    def _shortlisted_clusters(
+        self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, context: TrainingContext
+    ) -> Tensor:
         """(2) to (4): beam, parents, and random clusters where the setting asks for them."""
         beam_BT = self.beam(logits_BC)
-        draw = learning.noise, learning.rows_B, self.index.n_clusters
+        draw = context.noise, context.rows_B, self.index.n_clusters
         clusters_BT = search.join_parents(
             beam_BT,
             torch.from_numpy(parents[batch.positives.labels]).long().to(self.device),
@@ -142,7 +146,9 @@ class Network:
         )
         return search.fill_free(clusters_BT, beam_BT.shape[1], *draw) if self.settings.random_clusters else clusters_BT
 
-    def _touched_edges(self, clusters_BT: Tensor, learning: Learning) -> tuple[Tensor, np.ndarray, np.ndarray, Tensor]:
+    def _touched_edges(
+        self, clusters_BT: Tensor, context: TrainingContext
+    ) -> tuple[Tensor, np.ndarray, np.ndarray, Tensor]:
         """(5) for the clusters a batch touches: where each cluster is among them, their CSR rows, and e."""
         touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
         place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0)).masked_fill(clusters_BT < 0, search.PAD)
@@ -150,7 +156,7 @@ class Network:
         if self.edges is None:
             e_F = torch.ones(len(positions_F), device=self.device)
         else:
-            logits_F = learning.tape.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
+            logits_F = context.buffer.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
             e_F = search.edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
         return place_BT, indptr_U, self.index.labels[positions_F], e_F
 
