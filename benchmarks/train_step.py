@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -21,16 +19,13 @@ import torch
 from generator import fitted_network, read_parameters
 from timing import machine, peak_bytes, report
 
+from elias import kernels
 from elias.core.devices import torch_threads
 from elias.core.embedding_table import EmbeddingTable, GradientBuffer
 from elias.core.noise import Noise
-from elias.core.row_optimizers import step_reference
+from elias.core.ragged import Ragged
 from elias.core.settings import StageSettings
 from elias.encoders.encoder import TrainingContext
-from elias.index import cluster_scores as search
-from elias.index import shortlist as paths
-from elias.index.cluster_scores import Ragged
-from elias.network import classifiers
 from elias.network.network import Batch, Network, SearchSettings
 from elias.training.trainer import Optimizer
 
@@ -60,7 +55,7 @@ def measure(path: str, args: argparse.Namespace) -> dict[str, Any]:
     parents = network.learned_index().parents()
     batches = [random_batch(network, args.batch, i) for i in range(args.steps + 2)]
     taken, losses = [], []
-    with plain_torch() if path == "torch" else torch_threads(1), torch_threads(args.threads if path == "torch" else 1):
+    with kernels.reference(path == "torch"), torch_threads(args.threads if path == "torch" else 1):
         for number, batch in enumerate(batches):
             given = torch.from_numpy(phi[batch.rows]).requires_grad_()
             started = time.perf_counter()
@@ -92,32 +87,6 @@ def random_batch(network: Network, size: int, number: int) -> Batch:
     )
     weights = np.ones(len(positives.labels), dtype=np.float32)
     return Batch(np.arange(size) + number * size, positives, weights, Ragged.empty(size), np.ones(size, np.float32))
-
-
-@contextmanager
-def plain_torch() -> Iterator[None]:
-    """Every kernel replaced by its torch twin."""
-
-    def shortlist(*arrays: Any, threads: int, excluded: Ragged, positives: Ragged, size: int, n_labels: int) -> Any:
-        given = [array.detach() if torch.is_tensor(array) else array for array in arrays]
-        return paths.shortlist_torch(*given, size, n_labels, positives, excluded)
-
-    def top_k(scores: torch.Tensor, k: int, *, threads: int) -> torch.Tensor:
-        return search.top_k_torch(scores, k, torch.arange(scores.shape[1])[None])
-
-    def edge_scores(logits: torch.Tensor, indptr: np.ndarray, beta: float, *, threads: int) -> torch.Tensor:
-        return search.edge_scores_torch(logits, indptr, beta)
-
-    def apply(table: EmbeddingTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
-        table.begin_step(rate)
-        step_reference(table.step_of(rows, gradients, rate))
-
-    with (
-        patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),
-        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_reference),
-        patch.object(EmbeddingTable, "apply", apply),
-    ):  # fmt: skip
-        yield
 
 
 def arguments() -> argparse.Namespace:

@@ -17,8 +17,9 @@ from elias.core.embedding_table import EmbeddingTable, GradientBuffer, RowOptimi
 from elias.core.errors import InputError, ModelError
 from elias.core.files import write_tensors
 from elias.core.noise import Noise
+from elias.core.ragged import take_rows
 from elias.encoders import Encoder, Inputs, TrainingContext, load_encoder
-from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_reference, take_rows
+from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_reference
 from elias.encoders.dense import DenseEncoder
 from elias.encoders.head import Head
 from elias.encoders.svd import svd_embeddings

@@ -10,8 +10,8 @@ import torch
 import helpers.dense_equations as dense
 from elias.core.embedding_table import EmbeddingTable, GradientBuffer
 from elias.core.noise import Noise
+from elias.core.ragged import Ragged
 from elias.encoders.encoder import TrainingContext
-from elias.index.cluster_scores import Ragged
 from elias.index.label_index import LabelIndex
 from elias.network.network import Batch, Network, SearchSettings
 

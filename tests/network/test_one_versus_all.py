@@ -14,15 +14,14 @@ from torch import Tensor
 
 from elias import Model, Settings, fit, load, load_dataset
 from elias.core.defaults import DataSize, resolve
-from elias.core.embedding_table import EmbeddingTable, GradientBuffer, RowOptimizer
+from elias.core.embedding_table import EmbeddingTable, RowOptimizer, GradientBuffer
 from elias.core.errors import SettingsError
 from elias.core.noise import Noise
+from elias.core.ragged import Ragged
 from elias.dataset import Dataset
-from elias.dataset.sizes import size_of
 from elias.encoders import Inputs, TrainingContext
 from elias.encoders.dense import DenseEncoder
 from elias.evaluation.evaluate import evaluate_model
-from elias.index.cluster_scores import Ragged
 from elias.index.label_index import LabelIndex
 from elias.network.network import Batch, SearchSettings
 from elias.network.one_versus_all import BLOCK, RANGE, OneVersusAll
@@ -212,7 +211,7 @@ def small_trainer(**options: Any) -> Trainer:
     vectors, labels = rng.normal(size=(40, 6)).astype(np.float32), sp.csr_matrix(np.eye(9)[rng.integers(9, size=40)])
     data = Dataset.from_arrays(vectors, labels)
     changes = {**KIND, "stage1.batch_size": 8, "stage1.epochs": 2, "run.threads": 2}
-    settings = resolve(Settings().updated(changes), size_of(data))
+    settings = resolve(Settings().updated(changes), data.size())
     torch.manual_seed(0)
     encoder = DenseEncoder(vectors.shape[1], radius=8.0, dropout=0.5)
     prepared = encoder.prepare(Inputs(vectors=vectors))

@@ -23,6 +23,7 @@ from .. import kernels
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
+from ..core.ragged import take_rows
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head
 
@@ -88,9 +89,7 @@ class BagEncoder:
         return bag_of_rows(self.words, words, offsets, torch.from_numpy(weights).to(device), context.buffer)
 
 
-def bag_of_rows(
-    table: EmbeddingTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, buffer: GradientBuffer
-) -> Tensor:
+def bag_of_rows(table: EmbeddingTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, buffer: GradientBuffer) -> Tensor:
     """sum of weight * row over each bag; the rows get their gradients through the buffer."""
     if not kernels.serve(weights_N.device):
         return bag_of_rows_reference(table, words, offsets, weights_N, buffer)
@@ -148,12 +147,3 @@ class _Bag(torch.autograd.Function):
         kernels.run(backward, len(ctx.rows), ctx.table.threads, *ctx.arguments, grad, grad_UD)
         ctx.buffer.push(ctx.table, ctx.rows, torch.from_numpy(grad_UD))
         return None, None, None, None, None, None
-
-
-def take_rows(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(columns, values, offsets) of some rows of a CSR matrix, which may be memory-mapped."""
-    starts, stops = matrix.indptr[rows], matrix.indptr[rows + 1]
-    lengths = stops - starts
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return matrix.indices[positions], matrix.data[positions].astype(np.float32, copy=False), offsets

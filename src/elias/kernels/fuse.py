@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .paths import LOW32, key_of, top_k
+from .shortlist import LOW32, key_of, top_k
 from .steps import FAST
 
 PARTS = 11  # columns of their own; all but the last have a distance to the best label beside them

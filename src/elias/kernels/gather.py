@@ -1,6 +1,6 @@
 """Everything that speaks for the labels of a text, in one pass a text: `Plus.gather` on the CPU.
 
-    1  the best labels of the network                                     `find.py`
+    1  the best labels of the network                                     `beam_search.py`
     2  the sums of the words over all labels, and the best of them        `postings.py`
     3  both lists as one, each label once
     4  of each label: its strongest path over all clusters, sigmoid(z), the ranker's margin and the path of the label
@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .beam_search import classifier_of, search_rows
 from .closer import forget, look_closer, sum_up
-from .find import classifier_of, find_rows
 from .neighbours import vote_rows
-from .paths import strongest_path
 from .postings import add_up, best_labels, clear, product
 from .prefetch import fetch, fetch_one
+from .shortlist import strongest_path
 
 AHEAD = 8  # labels whose rows are fetched before they are read
 
@@ -68,7 +68,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     for row in range(start, stop):
         found.labels[row, :] = -1
         nothing(row, out)
-    find_rows(
+    search_rows(
         start, stop, phi_BD, logits_BC, alpha, beam_size, size, edges, classifiers, excluded_indptr, excluded_labels,
         search_scratch, found,
     )  # fmt: skip

@@ -25,8 +25,9 @@ from ..core.errors import InputError, ModelError
 from ..core.files import read_object, replacing, write_json
 from ..core.predictions import ID_PARTS, PAD, Predictions
 from ..core.propensity import predict_by_propensity
+from ..core.ragged import Ragged
 from ..dataset.labels import LabelSet
-from ..network.network import Network, ragged
+from ..network.network import Network
 from ..network.searcher import Searcher
 from .model import Model
 from .storage import load_model
@@ -139,7 +140,7 @@ class Ensemble:
         """As in `Model.predict_rows`."""
         if self._shares_words:
             given, depth = self.members[0].given(inputs), min(max(k, DEPTH), len(self.labels))
-            found = find_together(self.members, given, depth, lambda rows: ragged(excluded, rows)[0], False)
+            found = find_together(self.members, given, depth, lambda rows: Ragged.from_rows(excluded, rows)[0], False)
         else:
             found = [member.predict_rows(inputs, excluded, max(k, DEPTH)) for member in self.members]
         return replace(averaged(found, min(k, len(self.labels))), label_ids=self.labels.ids)

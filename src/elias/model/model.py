@@ -17,13 +17,13 @@ from ..core.errors import InputError, ModelError, did_you_mean
 from ..core.files import replacing, write_json
 from ..core.predictions import Predictions, stack
 from ..core.propensity import predict_by_propensity
+from ..core.ragged import Ragged
 from ..core.version import __version__
 from ..dataset.labels import LabelSet
 from ..encoders import Inputs
 from ..encoders.tfidf import TfIdf
-from ..index.cluster_scores import Ragged
 from ..network.cpu_search import CpuSearch
-from ..network.network import Network, ragged
+from ..network.network import Network
 from ..network.search_storage import write_search
 from ..network.searcher import BATCH, EncodedQuery, Searcher
 from ..network.storage import write_network
@@ -250,7 +250,7 @@ class Model:
         pieces = []
         for start in range(0, len(given), BATCH):
             rows = np.arange(start, min(start + BATCH, len(given)))
-            pieces.append(self._find(given, prepared, rows, k, ragged(excluded, rows)[0], False))
+            pieces.append(self._find(given, prepared, rows, k, Ragged.from_rows(excluded, rows)[0], False))
         found = stack(pieces) if pieces else Predictions.empty(k)
         return replace(found, label_ids=self.labels.ids)
 

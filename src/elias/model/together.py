@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..core.predictions import Predictions, stack
+from ..core.ragged import Ragged
 from ..encoders import Inputs
-from ..index.shortlist import Ragged
 from ..network.searcher import BATCH
 from ..ranking.gathering import gather_together, words_of
 from .model import Model

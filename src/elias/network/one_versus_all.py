@@ -24,8 +24,8 @@ from torch import Tensor
 
 from .. import kernels
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
+from ..core.ragged import Ragged
 from ..encoders.encoder import TrainingContext
-from ..index.cluster_scores import Ragged
 from .network import Batch, Network
 
 RANGE = 2048  # labels of one product; fixed, so that sums do not depend on the number of threads
@@ -35,9 +35,7 @@ BLOCK = 8 * RANGE  # labels whose gradients are held at once
 class OneVersusAll(Network):
     """A network in training; once saved it is a `Network` like any other."""
 
-    def loss(
-        self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
-    ) -> Tensor:
+    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
         phi_BD = self.encoder.encode(prepared, batch.rows, context)
         labels = self.index.labels.astype(np.int64)

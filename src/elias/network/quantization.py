@@ -28,7 +28,7 @@ class QuantizedRows:
     @classmethod
     def of(cls, weights_LD: np.ndarray, precision: str, *, threads: int = 1) -> QuantizedRows:
         """float32 rows, rounded."""
-        from ..kernels.narrow import encode_rows, round_to_bfloat16
+        from ..kernels.quantization import encode_rows, round_to_bfloat16
 
         n_rows = len(weights_LD)
         if precision == "bfloat16":

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 from .. import kernels
 from ..core.predictions import PAD
+from ..core.ragged import Ragged
 from ..encoders.tfidf import normalise_rows
-from ..index.shortlist import Ragged
 from ..ranking.sparse_rows import SparseRows, csr_arrays, no_sums, postings_with_columns
 
 LEAST_COSINE = 0.5

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.predictions import PAD
+from ..core.ragged import Ragged
 from ..core.settings import Settings, known
 from ..dataset.rows import KIND_LABEL_TEXT
-from ..network.network import ragged
 from ..network.searcher import BATCH, Searcher
 from ..ranking.inverted_index import Lexical, build_lexical
 from ..ranking.knn import Neighbours, build_neighbours
@@ -67,7 +67,9 @@ def found_by_words(lexical: Lexical, rows: WordRows, s: Settings) -> np.ndarray:
     ordinary = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
     for start in range(0, len(ordinary), ROWS_AT_A_TIME):
         some = ordinary[start : start + ROWS_AT_A_TIME]
-        found[some] = lexical.find(sp.csr_matrix(rows.bow[some]), found.shape[1], ragged(rows.excluded, some)[0]).labels
+        found[some] = lexical.find(
+            sp.csr_matrix(rows.bow[some]), found.shape[1], Ragged.from_rows(rows.excluded, some)[0]
+        ).labels
     return found
 
 
@@ -77,7 +79,9 @@ def found_by_network(
     """The best labels by p of the given rows, of all that their beams match, into their rows of `found`."""
     for start in range(0, len(rows), BATCH):
         some = rows[start : start + BATCH]
-        found[some] = searcher.search_rows(prepared, some, found.shape[1], excluded=ragged(excluded, some)[0]).labels
+        found[some] = searcher.search_rows(
+            prepared, some, found.shape[1], excluded=Ragged.from_rows(excluded, some)[0]
+        ).labels
 
 
 def embedded(bow: sp.csr_matrix, searcher: Searcher, prepared: Any, scale: float) -> sp.csr_matrix:

@@ -19,8 +19,8 @@ import torch
 from .. import kernels
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
+from ..core.ragged import Ragged
 from ..core.settings import FusionSettings
-from ..network.network import ragged
 from ..network.searcher import BATCH, Searcher
 from ..training.trainer import TrainingRows
 from .calibration import fit_probability
@@ -50,7 +50,7 @@ class Sample:
         pieces = []
         for start in range(0, len(rows), BATCH):
             some = np.arange(start, min(start + BATCH, len(rows)))
-            excluded = ragged(rows.excluded, some)[0]
+            excluded = Ragged.from_rows(rows.excluded, some)[0]
             pieces.append(plus.gather(searcher, searcher.encode(rows.prepared, some), bow[some], excluded, 1))
         evidence = _stacked(pieces)
         labels, width = rows.labels, evidence.labels.shape[1]

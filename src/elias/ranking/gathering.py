@@ -15,10 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
+from ..core.ragged import Ragged
 from ..encoders import Inputs
-from ..index.shortlist import Ragged
+from ..kernels.beam_search import SearchResult
 from ..kernels.closer import PairSums
-from ..kernels.find import Found
 from ..kernels.gather import Gathered, Words, gather_rows, member_rows, word_rows
 from ..kernels.neighbours import Ballot
 from ..kernels.postings import Sums
@@ -113,9 +113,9 @@ def gather_at_once(
     room = searcher.cpu_search.room_for(excluded, searcher.network.settings.beam_size)
 
     def rows(start: int, stop: int) -> None:
-        scratch, search = tables.take(), searcher.cpu_search.take_scratch(room)
+        scratch, search = tables.take(), searcher.cpu_search.scratch.take(room)
         gather_rows(start, stop, *fixed, search, *scratch[1:], found, nearest, out)  # type: ignore[call-arg]
-        searcher.cpu_search.give_back(search)
+        searcher.cpu_search.scratch.give_back(search)
         tables.give_back(scratch)
 
     kernels.run(rows, len(phi), threads)
@@ -171,7 +171,7 @@ def excluded_arrays(excluded: Ragged) -> tuple[np.ndarray, np.ndarray]:
     return excluded.indptr, excluded.labels
 
 
-def to_be_found(n_rows: int, sizes: Sizes) -> tuple[Found, np.ndarray, Gathered]:
+def to_be_found(n_rows: int, sizes: Sizes) -> tuple[SearchResult, np.ndarray, Gathered]:
     """(labels of the network, labels by words, both with their parts), to be written to."""
 
     def empty(kind: Any, width: int) -> Any:
@@ -180,7 +180,7 @@ def to_be_found(n_rows: int, sizes: Sizes) -> tuple[Found, np.ndarray, Gathered]
         return kind(*arrays)
 
     nearest = np.empty((n_rows, sizes.by_words), dtype=np.int32)
-    return empty(Found, sizes.by_network), nearest, empty(Gathered, sum(sizes))
+    return empty(SearchResult, sizes.by_network), nearest, empty(Gathered, sum(sizes))
 
 
 def words_of(given: Inputs, rows: np.ndarray) -> sp.csr_matrix:

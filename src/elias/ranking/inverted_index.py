@@ -25,9 +25,9 @@ from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD, Predictions
+from ..core.ragged import Ragged
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.tfidf import normalise_rows
-from ..index.shortlist import Ragged
 from .sparse_rows import NARROW_FROM, SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import torch
 
 from .. import kernels
 from ..core.predictions import Predictions
+from ..core.ragged import Ragged
 from ..encoders.bag import BagEncoder
 from ..encoders.tfidf import TfIdf
-from ..index.shortlist import Ragged
 from ..kernels.embed import Embedding, embed_rows
 from ..kernels.fuse import learned_scores, rank_rows
 from ..kernels.gather import gather_rows
@@ -70,7 +70,7 @@ class Quick:
         room = search.room_for(excluded, self.searcher.network.settings.beam_size)
 
         def rows(start: int, stop: int) -> None:
-            own, searching = self.plus.tables.take(), search.take_scratch(room)
+            own, searching = self.plus.tables.take(), search.scratch.take(room)
             embed_rows(start, stop, *x, self._embedding, phi_BD, logits_BC)
             gather_rows(  # type: ignore[call-arg]
                 start, stop, phi_BD, logits_BC, *arguments, *x, self._words, excluded.indptr, excluded.labels,
@@ -79,7 +79,7 @@ class Quick:
             np.take(self._log_counts, out.labels[start:stop], out=log_counts[start:stop], mode="clip")
             learned_scores(start, stop, out, log_counts, self._weights, field.best, field.rising, scores)
             rank_rows(start, stop, out.labels, scores, places)
-            search.give_back(searching)
+            search.scratch.give_back(searching)
             self.plus.tables.give_back(own)
 
         kernels.run(rows, n, self._threads(n))

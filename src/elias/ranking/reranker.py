@@ -20,7 +20,7 @@ from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_object, write_json
 from ..core.predictions import ID_PARTS, PAD, PART_TYPES, Predictions
-from ..index.shortlist import Ragged
+from ..core.ragged import Ragged
 from ..network.searcher import EncodedQuery, PathScores, Searcher
 from .features import Evidence, Field
 from .gathering import Sizes, WordTables, gather_at_once

@@ -23,12 +23,13 @@ from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.metrics import evaluate
 from ..core.noise import Noise
 from ..core.propensity import PropensityModel
+from ..core.ragged import Ragged
 from ..core.rng import key, permutation
 from ..core.row_optimizers import RowOptimizer
 from ..core.settings import StageSettings, known
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders.encoder import TrainingContext
-from ..network.network import Batch, Network, ragged
+from ..network.network import Batch, Network
 from ..network.searcher import Searcher
 from .weight_averaging import AveragedWeights, flush_tables
 
@@ -54,8 +55,8 @@ class TrainingRows:
         return np.flatnonzero(kinds == kind)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        positives, positive_weights = ragged(self.labels, rows)
-        return Batch(rows, positives, positive_weights, ragged(self.excluded, rows)[0], self.weights[rows])
+        positives, positive_weights = Ragged.from_rows(self.labels, rows)
+        return Batch(rows, positives, positive_weights, Ragged.from_rows(self.excluded, rows)[0], self.weights[rows])
 
 
 @dataclass
