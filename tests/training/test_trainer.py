@@ -23,7 +23,6 @@ from elias.core.progress import SILENT
 from elias.core.rounding import as_array
 from elias.core.settings import Settings
 from elias.dataset import Dataset
-from elias.dataset.sizes import size_of
 from elias.encoders import TrainingContext, load_encoder
 from elias.index.label_index import LabelIndex
 from elias.network.network import Network
@@ -50,7 +49,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Prepar
     data = Dataset.from_lists(texts, labels, ids=[NAMES[row % 12] for row in range(60)], exclude_own_id=True)
     changes = {"split.validation_rows": 10, "stage1.batch_size": 8, "stage2.batch_size": 8, "stage2.epochs": 3}
     changes |= {"index.parent_slots": 1, "stage2.rate_edges": 1}  # parents matter, and change within an epoch
-    settings = resolve(Settings().updated({**SMALL, **changes}), size_of(data))
+    settings = resolve(Settings().updated({**SMALL, **changes}), data.size())
     folder = tmp_path_factory.mktemp("prepared")
     pick_threads(2)
     write_preparation(data, settings, folder, SILENT)

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .. import kernels
-from ..core.defaults import resolve
+from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError
 from ..core.files import FolderLock, disk_errors, link_tree, remove, replacing
 from ..core.progress import SILENT, Progress
 from ..core.settings import Settings
 from ..dataset import Dataset
-from ..dataset.sizes import describe, size_of
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model
@@ -153,15 +152,15 @@ def _fit_in(
     """
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     if first is None:
-        resolved = resolve(given.updated(machine), size_of(data))
+        resolved = resolve(given.updated(machine), data.size())
     else:
         resolved = first.updated({"run.member": given.run.member})
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
     if settings.run.check_memory:
-        refuse_if_too_large(estimate_fit(data, settings, size_of(data)), available_bytes())
+        refuse_if_too_large(estimate_fit(data, settings, data.size()), available_bytes())
     pick_threads(settings.run.threads)
     device = pick_device(settings.run.device)
-    progress.say(describe(settings, data))
+    progress.say(describe(settings, data.size(), data.name))
     if kernels.are_new():
         progress.say("  compiling the kernels, once for this installation: about a minute in all")
     return Steps(data, settings, run, progress, device).model(), settings

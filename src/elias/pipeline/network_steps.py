@@ -22,7 +22,6 @@ from ..core.progress import Progress
 from ..core.rng import generator
 from ..core.settings import ModelSettings, Settings, StageSettings, known, noise_seed
 from ..dataset import Dataset
-from ..dataset.sizes import training_counts
 from ..encoders import load_encoder
 from ..encoders.tfidf import label_centroids, psi
 from ..index.adjacency import learnable_index, matching
@@ -222,7 +221,7 @@ class Steps:
             for file in [path for step in plus for path in sorted(step.iterdir())]:
                 if file.name not in ("done.json", "begun.json"):
                     link_or_copy(file, folder / file.name)
-            counts, n_train = training_counts(self.data)
+            counts, n_train = self.data.training_counts()
             Model(
                 network=self._network(stage),
                 labels=self.data.labels,
