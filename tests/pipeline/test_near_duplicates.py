@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from elias.dataset import Dataset
 from elias.dataset.split import reserve
-from elias.encoders.tfidf import normalise_rows
+from elias.encoders.centroids import normalize_rows
 from elias.pipeline.near_duplicates import LEAST_COSINE, MOST_TWINS, near_twins
 
 
@@ -22,7 +22,7 @@ def rows_of(n: int, words: int, seed: int) -> sp.csr_matrix:
 @pytest.mark.parametrize("seed", range(3))
 def test_twins_are_the_rows_with_a_large_cosine(seed: int, threads: int) -> None:
     bow = rows_of(40, 12, seed)
-    unit = normalise_rows(bow).toarray()
+    unit = normalize_rows(bow).toarray()
     cosines = unit @ unit.T
     asked = np.array([3, 0, 39, 17])
     for row, twins in zip(asked.tolist(), near_twins(bow, asked, threads=threads), strict=True):

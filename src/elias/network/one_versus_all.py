@@ -35,7 +35,9 @@ BLOCK = 8 * RANGE  # labels whose gradients are held at once
 class OneVersusAll(Network):
     """A network in training; once saved it is a `Network` like any other."""
 
-    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float) -> Tensor:
+    def loss(
+        self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
+    ) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
         phi_BD = self.encoder.encode(prepared, batch.rows, context)
         labels = self.index.labels.astype(np.int64)

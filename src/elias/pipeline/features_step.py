@@ -18,6 +18,7 @@ from ..core.errors import DataError, SettingsError
 from ..core.files import read_tensors, write_tensors
 from ..core.progress import Progress
 from ..core.settings import EncoderSettings, Settings, known
+from ..core.sparse_files import open_csr, write_csr
 from ..dataset import Dataset, Rows
 from ..dataset.label_texts import with_label_texts
 from ..dataset.split import TwinsOf, reserve
@@ -25,7 +26,7 @@ from ..encoders import Encoder, Inputs, load_encoder
 from ..encoders.bag import BagEncoder
 from ..encoders.dense import DenseEncoder
 from ..encoders.svd import svd_embeddings
-from ..encoders.tfidf import TfIdf, open_csr, write_csr
+from ..encoders.tfidf import TfIdf
 from ..training.trainer import TrainingRows
 from .near_duplicates import near_twins
 

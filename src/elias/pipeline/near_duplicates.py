@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from ..ranking.sparse_rows import SparseRows, csr_arrays, no_sums, postings_with_columns
 
 LEAST_COSINE = 0.5
@@ -24,7 +24,7 @@ def near_twins(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> lis
     """For each of `rows`, the other rows with a cosine of at least LEAST_COSINE."""
     from ..kernels.postings import find_labels
 
-    unit = normalise_rows(bow)
+    unit = normalize_rows(bow)
     by_word = sp.csr_matrix(unit.T)
     asked = sp.csr_matrix(unit[rows])
     found = np.full((len(rows), MOST_TWINS + 2), PAD, dtype=np.int32)  # itself, and one more than may be

@@ -23,7 +23,7 @@ from ..core.rng import generator
 from ..core.settings import ModelSettings, Settings, StageSettings, known, noise_seed
 from ..dataset import Dataset
 from ..encoders import load_encoder
-from ..encoders.tfidf import label_centroids, psi
+from ..encoders.centroids import label_centroids, psi
 from ..index.adjacency import learnable_index, matching
 from ..index.clustering import balanced_clusters
 from ..index.label_index import LabelIndex

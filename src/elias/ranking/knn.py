@@ -19,7 +19,7 @@ from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
 from ..dataset.rows import KIND_LABEL_TEXT
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from .sparse_rows import SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def build_neighbours(
 ) -> Neighbours:  # fmt: skip
     """The texts of some rows; rows of kind label text are not among them."""
     texts = np.flatnonzero(kinds != KIND_LABEL_TEXT)
-    unit = largest_entries(normalise_rows(sp.csr_matrix(bow[texts])), words_per_text)
+    unit = largest_entries(normalize_rows(sp.csr_matrix(bow[texts])), words_per_text)
     theirs = sp.csr_matrix(labels[texts])
     theirs = sp.csr_matrix((theirs.data > 0, theirs.indices, theirs.indptr), shape=theirs.shape)
     theirs.eliminate_zeros()

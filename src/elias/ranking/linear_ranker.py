@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.files import read_tensors, write_tensors
 from ..core.settings import RankerSettings
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from .sparse_rows import SparseRows
 
 NAME = "ranker.safetensors"
@@ -97,7 +97,7 @@ def with_embedding(bow: sp.csr_matrix, phi: np.ndarray, scale: float) -> sp.csr_
     places = np.arange(bow.indptr[-1]) + dim * np.repeat(np.arange(n_rows), lengths)
     indices[places], data[places] = bow.indices, bow.data
     places = (indptr[:-1] + lengths)[:, None] + np.arange(dim)
-    indices[places], data[places] = bow.shape[1] + np.arange(dim), np.float32(scale) * normalise_rows(phi)
+    indices[places], data[places] = bow.shape[1] + np.arange(dim), np.float32(scale) * normalize_rows(phi)
     joined = sp.csr_matrix((data, indices, indptr), shape=(n_rows, bow.shape[1] + dim))
     joined.has_sorted_indices = True
     return joined
