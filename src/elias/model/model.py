@@ -24,9 +24,8 @@ from ..encoders import Inputs
 from ..encoders.tfidf import TfIdf
 from ..network.cpu_search import CpuSearch
 from ..network.network import Network
-from ..network.search_storage import write_search
 from ..network.searcher import BATCH, EncodedQuery, Searcher
-from ..network.storage import write_network
+from ..network.storage import write_network, write_search_tables
 from ..ranking.gathering import words_of
 from ..ranking.quick import Quick
 from ..ranking.reranker import Plus
@@ -288,7 +287,7 @@ class Model:
 
     def write_around(self, folder: Path) -> None:
         """Everything but the network and its encoder."""
-        write_search(self.network, folder)
+        write_search_tables(self.network, folder)
         write_labels(folder / "labels.tsv", self.labels, self.label_counts, self.stage1_clusters)
         write_json(folder / "clusters.json", {"words": self.cluster_words})
         if self.vectorizer is not None:

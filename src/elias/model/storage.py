@@ -29,8 +29,7 @@ from ..core.version import __version__
 from ..encoders.tfidf import FILES as TFIDF_FILES
 from ..encoders.tfidf import TfIdf
 from ..network.network import Network
-from ..network.search_storage import read_search
-from ..network.storage import load_network
+from ..network.storage import load_network, read_search_tables
 from ..ranking.inverted_index import NAME as LEXICAL
 from ..ranking.knn import NAME as NEIGHBOURS
 from ..ranking.label_tree import NAME as TREE
@@ -75,7 +74,7 @@ def load_model(
         vectorizer=vectorizer,
         n_train=about.pop("n_train"),
         about=about,
-        cpu_search=read_search(network, folder),
+        cpu_search=read_search_tables(network, folder),
         plus=_load_plus(folder, counts, vectorizer, about, network, like),
     )
 
