@@ -45,11 +45,11 @@ def test_twins_are_held_out_together() -> None:
     family = np.arange(120) // 3
     asked: list[int] = []
 
-    def twins_of(rows: np.ndarray) -> list[np.ndarray]:
+    def near_duplicates(rows: np.ndarray) -> list[np.ndarray]:
         asked.extend(rows.tolist())
         return [np.flatnonzero((family == family[row]) & (np.arange(120) != row)) for row in rows.tolist()]
 
-    split = reserve(data.train, validation_rows=12, calibration_rows=21, seed=0, twins_of=twins_of)
+    split = reserve(data.train, validation_rows=12, calibration_rows=21, seed=0, near_duplicates=near_duplicates)
     assert (len(split.validation), len(split.calibration)) == (12, 21)
     assert (np.bincount(family[split.validation]) % 3 == 0).all()
     whole = np.bincount(family[split.calibration], minlength=40) == 3

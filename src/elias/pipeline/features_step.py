@@ -21,7 +21,7 @@ from ..core.settings import EncoderSettings, Settings, known
 from ..core.sparse_files import open_csr, write_csr
 from ..dataset import Dataset, Rows
 from ..dataset.label_texts import with_label_texts
-from ..dataset.split import TwinsOf, reserve
+from ..dataset.split import NearDuplicates, reserve
 from ..encoders import Encoder, Inputs, load_encoder
 from ..encoders.bag import BagEncoder
 from ..encoders.dense import DenseEncoder
@@ -135,7 +135,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
         validation_rows=0 if own_file else wanted,
         calibration_rows=0 if own_file else for_score,
         seed=settings.split.seed,
-        twins_of=_twins_of(data.train, settings),
+        near_duplicates=_near_duplicates(data.train, settings),
     )
     validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
@@ -145,12 +145,12 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     return {"train": split.train, "validation": validation, "calibration": calibration}
 
 
-def _twins_of(rows: Rows, settings: Settings) -> TwinsOf | None:
+def _near_duplicates(rows: Rows, settings: Settings) -> NearDuplicates | None:
     """Near twins of rows, by a tf-idf of their own; none where there are no words."""
     if not settings.split.twins or isinstance(rows.vectors, np.ndarray):
         return None
 
-    def twins_of(asked: np.ndarray) -> list[np.ndarray]:
+    def near_duplicates(asked: np.ndarray) -> list[np.ndarray]:
         if rows.texts is not None:
             bow = TfIdf.fit_transform(rows.texts, min_df=settings.features.min_df)[1]
         else:
@@ -158,7 +158,7 @@ def _twins_of(rows: Rows, settings: Settings) -> TwinsOf | None:
             bow = sp.csr_matrix(rows.vectors, dtype=np.float32)
         return near_twins(bow, asked, threads=known(settings.run.threads))
 
-    return twins_of
+    return near_duplicates
 
 
 def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
