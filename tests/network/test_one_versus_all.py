@@ -27,8 +27,8 @@ from elias.network.network import Batch, SearchSettings
 from elias.network.one_versus_all import BLOCK, RANGE, OneVersusAll
 from elias.pipeline.estimate import estimate
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
-from elias.training.stage import new_network
-from elias.training.trainer import Trainer, TrainingRows
+from elias.training.initialization import new_network
+from elias.training.trainer import Callbacks, Stage, Trainer, TrainingRows
 from elias.training.weight_averaging import weights_of
 from helpers.dense_equations import random_ragged
 from helpers.processes import SMALL
@@ -217,13 +217,12 @@ def small_trainer(**options: Any) -> Trainer:
     prepared = encoder.prepare(Inputs(vectors=vectors))
     rows = TrainingRows(prepared, data.train.labels, data.train.excluded, data.train.weights)
     clusters = np.zeros(9, dtype=np.int64)
-    network = new_network(
-        encoder, LabelIndex.from_clusters(clusters, 1), rows, clusters, settings, settings.stage1,
-        name="30-stage1", device=torch.device("cpu"),
-    )  # fmt: skip
+    stage = Stage("30-stage1", settings, settings.stage1)
+    index = LabelIndex.from_clusters(clusters, 1)
+    network = new_network(encoder, index, rows, clusters, stage, device=torch.device("cpu"))
     assert isinstance(network, OneVersusAll)
-    options = {"stage": "30-stage1", "seed": 0, "keep_best": lambda network: None, **options}
-    return Trainer(network, rows, rows, settings.stage1, **options)
+    callbacks = Callbacks(keep_best=lambda network: None, **options)
+    return Trainer(network, rows, rows, settings.stage1, stage=stage.name, seed=0, callbacks=callbacks)
 
 
 def test_settings_follow_from_the_kind() -> None:

@@ -31,8 +31,9 @@ from ..model.model import Model
 from ..network.network import Network
 from ..network.searcher import Searcher
 from ..network.storage import load_index, load_network, save_index
-from ..training.initialization import ENCODE_BATCH
-from ..training.stage import CHECKPOINT, new_network, train_stage
+from ..training.initialization import ENCODE_BATCH, new_network
+from ..training.stage import CHECKPOINT, train_stage
+from ..training.trainer import Stage
 from .features_step import Prepared, open_preparation, write_preparation
 from .ranking_steps import SparseSteps
 from .run_folder import Run
@@ -152,9 +153,8 @@ class Steps:
         def make() -> Network:
             encoder = load_encoder(prepared.encoder_folder, threads=self.threads)
             encoder.to(self.device)
-            return new_network(
-                encoder, index, prepared.train, cluster_of_label, self.settings, stage, name=name, device=self.device
-            )
+            own = Stage(name, self.settings, stage)
+            return new_network(encoder, index, prepared.train, cluster_of_label, own, device=self.device)
 
         return self._stage(name, prepared, make, stage, after=clusters)
 
@@ -190,8 +190,8 @@ class Steps:
             previous = self._network(stage1)
             index = load_index(edges / "index.safetensors")
             return new_network(
-                previous.encoder, index, prepared.train, read_clusters(clusters), self.settings, stage,
-                name=name, device=self.device, previous=previous,
+                previous.encoder, index, prepared.train, read_clusters(clusters), Stage(name, self.settings, stage),
+                device=self.device, previous=previous,
             )  # fmt: skip
 
         return self._stage(name, prepared, make, stage, after=edges)
@@ -199,8 +199,8 @@ class Steps:
     def _stage(self, name: str, prepared: Prepared, make: Any, stage: StageSettings, after: Path) -> Path:
         def build(folder: Path) -> None:
             train_stage(
-                make, prepared.train, prepared.validation, self.settings, stage,
-                name=name, folder=folder, progress=self.progress, log=self.run.log,
+                make, prepared.train, prepared.validation, Stage(name, self.settings, stage),
+                folder=folder, progress=self.progress, log=self.run.log,
             )  # fmt: skip
 
         depends: Mapping[str, Any] = {"stage": vars(stage), "index": vars(self.settings.index)}
