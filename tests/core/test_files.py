@@ -52,7 +52,7 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_killed_while_a_folder_stood_aside_it_returns(tmp_path: Path) -> None:
+def test_a_folder_renamed_when_its_writer_was_killed_is_restored(tmp_path: Path) -> None:
     path = tmp_path / "model"
     (tmp_path / "model.old").mkdir()
     (tmp_path / "model.old" / "a").write_text("a")
@@ -108,7 +108,7 @@ def test_mapped_arrays_can_be_written_to_and_the_file_stays(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("dtype", [*"fdeilhb", "u1", "?"])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (4, 0), (1, 2, 3)])
-def test_tensors_come_back(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+def test_tensors_survive_writing_and_reading(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     write_tensors(tmp_path / "x", {"a": array, "b": array.copy(order="F")}, {"note": "ü"})
     found, about = read_tensors(tmp_path / "x")
@@ -148,7 +148,7 @@ def test_damage_is_an_error_and_never_a_crash(tmp_path_factory: pytest.TempPathF
         read_tensors(path)
 
 
-def test_json_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_json_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_json(path, {"a": ["ü", "\udcff", 1.5]})  # a file name may hold half a surrogate pair
     assert read_json(path) == {"a": ["ü", "\udcff", 1.5]}
@@ -172,7 +172,7 @@ def test_json_and_what_is_wrong_with_it(tmp_path: Path) -> None:
             reader(path)
 
 
-def test_the_lock_keeps_a_second_one_out_and_says_who(tmp_path: Path) -> None:
+def test_a_second_lock_is_refused_and_names_the_process(tmp_path: Path) -> None:
     with FolderLock(tmp_path):
         with pytest.raises(RunError, match=f"process {os.getpid()} is writing here"), FolderLock(tmp_path):
             pass

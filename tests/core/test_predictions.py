@@ -16,7 +16,7 @@ def example(ids: list[str] | None = None) -> Predictions:
     return Predictions(labels=labels, scores=scores, parts=parts, ids=ids, label_ids=["a", "b", "c"])
 
 
-def test_names_leave_out_what_is_not_there() -> None:
+def test_names_leave_out_pads() -> None:
     assert [[name for name, _ in row] for row in example().named()] == [["c", "a", "b"], ["b"]]
     assert example().named()[1] == [("b", 0.75)]
 
@@ -28,20 +28,20 @@ def test_records_are_ready_for_json() -> None:
     assert records[0][0]["text"] == "third"
 
 
-def test_the_first_columns() -> None:
+def test_top_keeps_the_first_columns() -> None:
     top = example().top(2)
     assert top.labels.shape == top.scores.shape == (2, 2)
     assert top.parts is not None
     assert top.parts["cluster"].tolist() == [[4, 5], [7, -1]]
 
 
-def test_as_a_matrix() -> None:
+def test_scores_become_a_sparse_matrix() -> None:
     matrix = example().to_csr(5).toarray()
     assert matrix.shape == (2, 5)
     np.testing.assert_allclose(matrix, [[0.5, 0.25, 0.9, 0, 0], [0, 0.75, 0, 0, 0]])
 
 
-def test_batches_become_one() -> None:
+def test_batches_are_stacked_in_order() -> None:
     joined = stack([example(["x", "y"]), example(["z", "w"])])
     assert len(joined) == 4
     assert joined.ids == ["x", "y", "z", "w"]
@@ -49,7 +49,7 @@ def test_batches_become_one() -> None:
     assert joined.parts["cluster"].shape == (4, 3)
 
 
-def test_nothing_has_the_shape_of_something() -> None:
+def test_empty_predictions_have_columns_and_parts() -> None:
     nothing = Predictions.empty(3, explain=True)
     assert (len(nothing), nothing.labels.shape, nothing.scores.dtype) == (0, (0, 3), np.float32)
     assert nothing.parts is not None
@@ -57,7 +57,7 @@ def test_nothing_has_the_shape_of_something() -> None:
     assert nothing.to_csr(7).shape == (0, 7)
 
 
-def test_below_a_threshold_there_is_nothing() -> None:
+def test_labels_below_a_threshold_become_pads() -> None:
     found = example().above(0.5)
     assert found.labels.tolist() == [[2, 0, -1], [1, -1, -1]]
     np.testing.assert_allclose(found.scores, [[0.9, 0.5, 0], [0.75, 0, 0]])
@@ -69,7 +69,7 @@ def test_below_a_threshold_there_is_nothing() -> None:
     assert (example().above(1.0).labels == -1).all()
 
 
-def test_more_columns_are_empty_and_fewer_are_the_first() -> None:
+def test_resize_pads_or_cuts_columns() -> None:
     wide = example().resize(5)
     assert wide.labels.tolist() == [[2, 0, 1, -1, -1], [1, -1, -1, -1, -1]]
     assert (wide.scores[:, 3:] == 0).all()

@@ -24,7 +24,7 @@ def predictions() -> Predictions:
     return Predictions(labels=labels, scores=scores, parts={"cluster": labels * 10})
 
 
-def test_propensities_by_hand() -> None:
+def test_propensities_agree_with_those_by_hand() -> None:
     got = PropensityModel(np.asarray([0, 7]), 1000, 0.5, 0.4).propensities()
     scale = (math.log(1000) - 1) * 1.4**0.5
     assert got.tolist() == pytest.approx([1 / (1 + scale * 0.4**-0.5), 1 / (1 + scale * 7.4**-0.5)])
@@ -57,7 +57,7 @@ def test_order_is_that_of_the_weighted_score(strength: float) -> None:
     assert (found.labels[0, 0] == 0) == (strength < 1), "the popular label leads until rare ones weigh enough"
 
 
-def test_through_predict(tiny_model: Model) -> None:
+def test_predict_re_ranks_a_deeper_list(tiny_model: Model) -> None:
     text = ["some words"]
     plain, same = tiny_model.predict(text, k=3), tiny_model.predict(text, k=3, rare=0.0)
     assert plain.named() == same.named()

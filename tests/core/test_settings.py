@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elias.core.defaults import DataSize, resolve
+from elias.core.defaults import DataSize, describe, resolve
 from elias.core.errors import SettingsError
 from elias.core.settings import Settings, StageSettings, differences, known
 
@@ -46,7 +46,7 @@ def test_a_change_leaves_the_original_alone() -> None:
         ("encoder.frozen", "maybe", "must be true or false"),
     ],
 )
-def test_what_a_bad_setting_says(path: str, value: object, expected: str) -> None:
+def test_a_bad_setting_is_named_with_value_and_remedy(path: str, value: object, expected: str) -> None:
     with pytest.raises(SettingsError) as error:
         Settings().updated({path: value})
     assert expected in str(error.value)
@@ -143,7 +143,7 @@ def test_resolve_keeps_what_was_given() -> None:
     assert resolved.encoder.kind == "vectors"
 
 
-def test_every_setting_says_what_it_is() -> None:
+def test_every_setting_has_a_description() -> None:
     for section in dataclasses.fields(Settings):
         for item in dataclasses.fields(getattr(Settings(), section.name)):
             assert item.metadata["what"], item.name
@@ -155,3 +155,17 @@ def test_a_decay_that_leaves_nothing_is_refused() -> None:
     ):
         Settings().updated({"stage1.rate_classifiers": 100})
     Settings().updated({"stage1.rate_classifiers": 100, "stage1.decay": 1e-5})
+
+
+def test_the_chosen_settings_are_described() -> None:
+    size = DataSize(rows=20_000, labels=1000, pairs=60_000, label_texts=900)
+    shown = describe(resolve(Settings().updated({"run.threads": 2}), size), size, "mine")
+    assert shown.startswith(
+        "mine: 20,000 training rows, 1,000 labels with training rows, 60,000 pairs, 900 label texts"
+    )
+    assert "encoder bag, d=512; C=8 clusters, kappa=1250 edges each; alpha=10, beta=125" in shown
+    assert "validation: 500 rows held out; final score: 2 x 4000 rows" in shown
+    dense = DataSize(rows=20_000, labels=1000, pairs=60_000, has_texts=False, dense_dim=64, own_validation=700)
+    shown = describe(resolve(Settings(), dense), dense, "mine")
+    assert "encoder vectors, d=64" in shown
+    assert "validation: its own file; seed 0" in shown

@@ -1,4 +1,4 @@
-"""Words of texts in many languages, and their counts, against character-by-character twins."""
+"""Words of texts in many languages, and their counts, against a definition character by character."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def slow_words(text: str) -> list[str]:
         ("é" * 64 + " " + "é" * 65, ["é" * 64]),
     ],
 )
-def test_examples(text: str, words: list[str]) -> None:
+def test_texts_in_many_languages_are_split_into_words(text: str, words: list[str]) -> None:
     assert tokenize(text) == words
 
 
@@ -103,11 +103,13 @@ def test_counts_agree_with_counter(texts: list[str]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(MIXED, max_size=8), st.integers(1, 3), st.integers(1, 20), st.integers(1, 200))
-def test_growing_words_keep_order_and_counts(texts: list[str], min_df: int, max_words: int, characters: int) -> None:
-    growing = VocabularyBuilder()
+def test_a_built_vocabulary_keeps_order_and_counts(
+    texts: list[str], min_df: int, max_words: int, characters: int
+) -> None:
+    builder = VocabularyBuilder()
     for chunk in text_chunks(texts, characters):
-        growing.add(chunk)
-    words, df, chunks = growing.build(min_df, max_words)
+        builder.add(chunk)
+    words, df, chunks = builder.build(min_df, max_words)
     expected = Counter(word for text in texts for word in set(tokenize(text)))
     kept = sorted((word for word in expected if expected[word] >= min_df), key=lambda word: (-expected[word], word))
     assert list(words.words) == kept[:max_words]
@@ -116,7 +118,7 @@ def test_growing_words_keep_order_and_counts(texts: list[str], min_df: int, max_
     assert rows == words.count_matrix(texts).toarray().tolist()
 
 
-def test_counts_stop_at_the_highest() -> None:
+def test_counts_are_clipped() -> None:
     assert Vocabulary(["a"]).count_matrix(["a " * 70_000, "b"]).toarray().tolist() == [[65_535], [0]]
 
 
@@ -130,7 +132,7 @@ def test_chunks_hold_every_text_in_order() -> None:
     assert Vocabulary(["a"]).count("b a A")[0].dtype == np.int32
 
 
-def test_no_mark_is_overlooked() -> None:
+def test_every_combining_mark_belongs_to_its_word() -> None:
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     composed = [mark for mark in marks if len(unicodedata.normalize("NFKC", "x" + mark)) != 2]
     for mark in set(marks) - set(composed):

@@ -20,7 +20,7 @@ def small() -> Dataset:
     )
 
 
-def test_numbers() -> None:
+def test_rows_labels_and_texts_are_counted() -> None:
     report = check(small())
     assert (report.labels, report.labels_with_text, report.labels_without_training_text) == (5, 2, 2)
     assert (report.texts_per_label_mean, report.texts_per_label_median, report.texts_per_label_max) == (2.0, 2.0, 3)
@@ -31,7 +31,7 @@ def test_numbers() -> None:
     assert (test.rows, test.repeated_texts, test.texts_also_in_train) == (2, 0, 1)
 
 
-def test_format_is_aligned() -> None:
+def test_the_columns_of_the_table_are_aligned() -> None:
     report = check(small())
     text = format_report(report)
     lines = text.splitlines()
@@ -43,7 +43,7 @@ def test_format_is_aligned() -> None:
     assert "first: labels:3" in text
 
 
-def test_json() -> None:
+def test_a_report_is_ready_for_json() -> None:
     found = json.loads(json.dumps(check(small()).as_dict()))
     assert found["splits"]["train"]["rows"] == 4
     assert {"kind", "count", "example"} == set(found["notes"][0])

@@ -58,12 +58,12 @@ def problem(path: Path) -> str:
         ("[" * 100_000, "not JSON: "),
     ],
 )
-def test_bad_line(tmp_path: Path, line: str, message: str) -> None:
+def test_a_bad_line_is_named_with_its_field_and_value(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "train.jsonl").write_text(GOOD * 13 + line + "\n" + GOOD)
     assert problem(tmp_path).startswith(f"train.jsonl:14: {message}")
 
 
-def test_not_utf8(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_bytes(GOOD.encode() + '{"text": "café", "labels": []}\n'.encode("latin-1"))
     expected = (
         "train.jsonl:2: not UTF-8: byte 0xe9 at position 14; convert the file, for example: iconv -f WINDOWS-1252"
@@ -71,12 +71,12 @@ def test_not_utf8(tmp_path: Path) -> None:
     assert problem(tmp_path).startswith(expected)
 
 
-def test_utf16(tmp_path: Path) -> None:
+def test_utf16_is_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(GOOD, encoding="utf-16")
     assert problem(tmp_path) == "train.jsonl: UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 
 
-def test_truncated_gzip(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
     rows = "".join(json.dumps({"text": os.urandom(20).hex(), "labels": ["a"]}) + "\n" for _ in range(2000))
     packed = gzip.compress(rows.encode())
     (tmp_path / "train.jsonl.gz").write_bytes(packed[: len(packed) // 2])
@@ -93,14 +93,14 @@ def test_truncated_gzip(tmp_path: Path) -> None:
         load_dataset(tmp_path)
 
 
-def test_wrong_gzip_checksum(tmp_path: Path) -> None:
+def test_a_wrong_gzip_checksum_is_an_error(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(GOOD.encode()))
     packed[-6] ^= 0xFF
     (tmp_path / "train.jsonl.gz").write_bytes(packed)
     assert "damaged gzip file (CRC check failed" in problem(tmp_path)
 
 
-def test_not_a_gzip(tmp_path: Path) -> None:
+def test_a_file_named_gz_must_be_gzip(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl.gz").write_text(GOOD)
     expected = "train.jsonl.gz: not a gzip file (it starts with b'{\"'); fetch it again, or take .gz off the name"
     assert problem(tmp_path) == expected
@@ -109,12 +109,12 @@ def test_not_a_gzip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "body"), [("train.jsonl", b""), ("train.csv", b""), ("train.jsonl.gz", gzip.compress(b"", mtime=0))]
 )
-def test_empty_file(tmp_path: Path, name: str, body: bytes) -> None:
+def test_an_empty_file_is_an_error(tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
     assert problem(tmp_path) == f"{name}: the file is empty"
 
 
-def test_no_rows(tmp_path: Path) -> None:
+def test_a_file_without_rows_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("\n\n")
     assert problem(tmp_path) == "train.jsonl: no rows"
     (tmp_path / "train.jsonl").unlink()
@@ -122,12 +122,12 @@ def test_no_rows(tmp_path: Path) -> None:
     assert problem(tmp_path) == "train.csv: no rows"
 
 
-def test_json_over_several_lines(tmp_path: Path) -> None:
+def test_json_over_several_lines_is_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps([{"text": "x", "labels": []}], indent=1))
     assert problem(tmp_path).startswith("train.json:1: JSON spread over several lines; one object per line is read")
 
 
-def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_to_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "train.jsonl"
     file.write_text(GOOD)
     if os.geteuid() == 0:  # root may read everything
@@ -144,7 +144,7 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert problem(tmp_path) == "train.jsonl: permission to read denied; allow it: chmod u+r train.jsonl"
 
 
-def test_folders_without_train(tmp_path: Path) -> None:
+def test_a_folder_without_training_rows_names_what_it_holds(tmp_path: Path) -> None:
     assert problem(tmp_path).endswith("the folder is empty; put train.jsonl (and test.jsonl) in it")
     (tmp_path / "test.jsonl").write_text(GOOD)
     assert "no training file among test.jsonl; train.jsonl, .csv, .tsv or .parquet is needed" in problem(tmp_path)
@@ -157,13 +157,13 @@ def test_folders_without_train(tmp_path: Path) -> None:
         load_dataset(tmp_path / "notes.docx")
 
 
-def test_two_files_for_one_split(tmp_path: Path) -> None:
+def test_two_files_for_one_split_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(GOOD)
     (tmp_path / "train.csv").write_text("text,labels\nx,a\n")
     assert problem(tmp_path).endswith("two files for train: train.jsonl and train.csv; keep one")
 
 
-def test_label_file(tmp_path: Path) -> None:
+def test_repeated_empty_and_ambiguous_labels_are_errors(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(GOOD)
     (tmp_path / "labels.tsv").write_text("a\tone\nb\ttwo\na\tthree\n")
     assert problem(tmp_path) == 'labels.tsv:3: label "a" is already in line 1'
@@ -174,7 +174,7 @@ def test_label_file(tmp_path: Path) -> None:
     assert problem(tmp_path) == 'train.jsonl:1: label "same" is the text of several labels; use the id'
 
 
-def test_settings_file(tmp_path: Path) -> None:
+def test_every_problem_of_dataset_toml_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(GOOD)
     toml = tmp_path / "dataset.toml"
     toml.write_text('exclude_own_ids = true\npropensity_a = -1\ntext_field = 3\nexclude_own_id = "yes"\nzzz = 1\n')
@@ -203,12 +203,12 @@ def test_settings_file(tmp_path: Path) -> None:
         ("text,labels,id\nx,a,1\ny,b,\n", "train.csv:3: this row has no id, the first row has one"),
     ],
 )
-def test_tables(tmp_path: Path, body: str, message: str) -> None:
+def test_a_bad_row_of_a_table_is_named(tmp_path: Path, body: str, message: str) -> None:
     (tmp_path / "train.csv").write_text(body)
     assert problem(tmp_path).startswith(message)
 
 
-def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_parquet_file_or_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "train.parquet").write_text("no parquet")
     assert problem(tmp_path).startswith("train.parquet: not a parquet file that can be read")
@@ -241,12 +241,12 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("1 99999999999 2\n0 0:1\n", "train.txt:1: 99,999,999,999 is more than the 2,147,483,647 allowed"),
     ],
 )
-def test_sparse_text(tmp_path: Path, body: str, message: str) -> None:
+def test_a_bad_line_of_sparse_text_is_named(tmp_path: Path, body: str, message: str) -> None:
     (tmp_path / "train.txt").write_text(body)
     assert problem(tmp_path).startswith(message)
 
 
-def test_sparse_text_pairs_of_files(tmp_path: Path) -> None:
+def test_features_and_labels_in_two_files_must_agree(tmp_path: Path) -> None:
     (tmp_path / "trn_X_Xf.txt").write_text("2 3\n0:1\n1:1\n")
     (tmp_path / "trn_X_Y.txt").write_text("1 2\n0:1\n")
     assert problem(tmp_path).startswith("trn_X_Xf.txt: 2 rows, but trn_X_Y.txt has 1")
@@ -262,7 +262,7 @@ def test_sparse_text_pairs_of_files(tmp_path: Path) -> None:
     assert "tst_X_Y.txt has no texts or features beside it" in problem(tmp_path)
 
 
-def test_npz(tmp_path: Path) -> None:
+def test_a_bad_npz_or_npy_file_is_named(tmp_path: Path) -> None:
     features, labels = tmp_path / "X.trn.npz", tmp_path / "Y.trn.npz"
     sp.save_npz(features, sp.csr_matrix(np.ones((2, 2))))
     sp.save_npz(labels, sp.csr_matrix(np.ones((3, 2))))
@@ -291,7 +291,7 @@ def test_npz(tmp_path: Path) -> None:
     assert problem(tmp_path) == "Y.txt: 1 lines, the label matrix has 2 columns"
 
 
-def test_lf_json(tmp_path: Path) -> None:
+def test_a_bad_line_of_lf_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "trn.json").write_text('{"title": "x", "target_ind": [1]}\n')
     assert problem(tmp_path).endswith("trn.json numbers its labels, lbl.json.gz with their names is missing")
     (tmp_path / "lbl.json").write_text('{"uid": "a", "title": "A"}\n')
@@ -302,7 +302,7 @@ def test_lf_json(tmp_path: Path) -> None:
     assert problem(tmp_path) == 'trn.json:1: field "target_rel": not a list as long as target_ind'
 
 
-def test_text_lines(tmp_path: Path) -> None:
+def test_files_of_texts_and_labels_must_agree(tmp_path: Path) -> None:
     (tmp_path / "train_texts.txt").write_text("a\nb\nc\n")
     (tmp_path / "train_labels.txt").write_text("x\ny\n")
     assert problem(tmp_path).startswith("train_texts.txt: 3 lines, but train_labels.txt has 2")
@@ -311,7 +311,7 @@ def test_text_lines(tmp_path: Path) -> None:
     assert problem(tmp_path).startswith("test_texts.txt: has no partner")
 
 
-def test_filters(tmp_path: Path) -> None:
+def test_a_bad_filter_pair_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"id": "r1", "text": "x", "labels": ["a"]}\n')
     (tmp_path / "filter_train.tsv").write_text("r11\ta\n")
     assert problem(tmp_path) == 'filter_train.tsv:1: no row has the id "r11"; did you mean "r1"?'

@@ -86,7 +86,7 @@ def test_label_texts_take_turns(tiny_model: elias.Model, share: float, an_epoch:
     assert set(seen.values()) <= {an_epoch * 5 // 10, an_epoch * 5 // 10 + 1}
 
 
-def test_they_help_where_they_say_something(tiny_dataset: Path) -> None:
+def test_label_texts_improve_a_model_whose_rows_lack_words(tiny_dataset: Path) -> None:
     """The label texts of the small dataset hold every word that belongs to a label; few rows hold all of them."""
     data = elias.load_dataset(tiny_dataset)
     rows = np.arange(150)

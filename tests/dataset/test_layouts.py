@@ -84,7 +84,7 @@ def write_lf(folder: Path, labels: list[dict[str, str]]) -> None:
         (folder / f"{name}.json.gz").write_bytes(gzip.compress(body.encode()))
 
 
-def test_lf_json(tmp_path: Path) -> None:
+def test_lf_json_is_read(tmp_path: Path) -> None:
     write_lf(tmp_path, [{"uid": f"L{n}", "title": f"label {n}"} for n in range(3)])
     (tmp_path / "filter_labels_train.txt").write_text("1 2\n")
     (tmp_path / "trn_X_Y.txt").write_text("not read")
@@ -115,7 +115,7 @@ def write_npz(folder: Path) -> None:
     sp.save_npz(folder / "Y.tst.npz", sp.csc_matrix([[0.0, 0.5, 0]]))
 
 
-def test_npz_features(tmp_path: Path) -> None:
+def test_npz_features_are_read(tmp_path: Path) -> None:
     write_npz(tmp_path)
     data = load_dataset(tmp_path)
     assert vectors(data.train) == [[0.5, 0], [0, 1]]
@@ -151,13 +151,13 @@ def test_dense_npy_features_and_named_labels(tmp_path: Path) -> None:
     assert data.labels.ids == ["a", "b", "c"]
 
 
-def test_attention_xml(tmp_path: Path) -> None:
-    (tmp_path / "train_texts.txt").write_text("tokenised\nwords\n")
+def test_texts_and_labels_line_by_line_are_read(tmp_path: Path) -> None:
+    (tmp_path / "train_texts.txt").write_text("tokenized\nwords\n")
     (tmp_path / "train_labels.txt").write_text("b a\n\n")
     (tmp_path / "test_texts.txt").write_text("third\n")
     (tmp_path / "test_labels.txt").write_text("a\n")
     data = load_dataset(tmp_path)
-    assert texts(data.train) == ["tokenised", "words"]
+    assert texts(data.train) == ["tokenized", "words"]
     assert data.labels.ids == ["b", "a"]
     assert dense(data.train) == [[1, 1], [0, 0]]
     assert dense(data.test) == [[0, 1]]

@@ -60,7 +60,7 @@ def test_take_keeps_every_column_of_the_rows_together() -> None:
     assert part.excluded.toarray().tolist() == [[True, False, False], [False, False, False]]
 
 
-def test_label_set() -> None:
+def test_a_label_set_maps_ids_to_numbers() -> None:
     labels = LabelSet(["a", "b"], ["text of a", ""])
     assert labels.number_of == {"a": 0, "b": 1}
     assert labels.has_texts

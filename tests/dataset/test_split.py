@@ -59,7 +59,9 @@ ROW = st.tuples(st.sampled_from("abcdefghijklm"), st.sampled_from(["", "", "", "
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ROW, max_size=25), st.integers(0, 8), st.integers(0, 8), st.integers(0, 3))
-def test_promises(content: list[tuple[str, str, int]], n_validation: int, n_calibration: int, seed: int) -> None:
+def test_parts_are_disjoint_and_complete_and_components_stay_together(
+    content: list[tuple[str, str, int]], n_validation: int, n_calibration: int, seed: int
+) -> None:
     texts = [text for text, _, _ in content]
     groups = [group for _, group, _ in content]
     kinds = [int(kind == 0) for _, _, kind in content]  # one in ten is a label text
@@ -139,7 +141,7 @@ def test_vectors_are_not_compared(sparse: bool) -> None:
     assert len(reserve(without, validation_rows=13, calibration_rows=7, seed=0).train) == 80
 
 
-def test_edges() -> None:
+def test_tiny_splits_and_negative_numbers() -> None:
     for texts in ([], ["a"], ["\ud800", "\0"]):
         split = reserve(make_rows(texts), validation_rows=1, calibration_rows=1, seed=0)
         assert sum(len(part) for part in parts(split)) == len(texts)

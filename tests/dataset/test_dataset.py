@@ -12,7 +12,7 @@ from elias.core.errors import DataError, InputError
 from elias.dataset import Dataset
 
 
-def test_from_lists() -> None:
+def test_lists_become_rows_and_labels() -> None:
     data = Dataset.from_lists(
         ["x", "y", "z"],
         [["a", "b"], [("c", 0.5), "a"], {"b": 2.0}],
@@ -76,7 +76,7 @@ def test_wrong_lengths_are_named() -> None:
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_matrix, np.asarray])
-def test_from_arrays(kind: Any) -> None:
+def test_arrays_become_rows_and_labels(kind: Any) -> None:
     vectors = kind(np.array([[1.0, 0.0], [0.0, 2.0]]))
     labels = sp.coo_array(np.array([[1, 0, 0], [0, 0.5, 1]]))
     data = Dataset.from_arrays(
