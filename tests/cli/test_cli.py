@@ -10,7 +10,6 @@ import pty
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,20 +50,16 @@ def lines_of(out: str) -> list[dict[str, object]]:
 # -- help and errors --------------------------------------------------------------------------------------------------
 
 
-def test_help_is_quick() -> None:
-    seconds = []
-    for _ in range(4):
-        started = time.perf_counter()
-        done = elias("--help")
-        seconds.append(time.perf_counter() - started)
-        assert done.returncode == 0
-        for name in ("check", "fit", "predict", "evaluate", "inspect"):
-            assert name in done.stdout
-    assert min(seconds) < 1.0  # under 0.5 where nothing else runs
+def test_help_lists_the_commands() -> None:
+    """That it imports nothing heavy, and so is quick, is tested in test_architecture.py."""
+    done = elias("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("check", "fit", "predict", "evaluate", "inspect", "compact", "serve"):
+        assert name in done.stdout
 
 
 def test_help_of_every_command(run: Run) -> None:
-    for name in ("check", "fit", "predict", "evaluate", "inspect"):
+    for name in ("check", "fit", "predict", "evaluate", "inspect", "compact", "serve"):
         code, out, err = run(name, "--help")
         assert (code, err) == (0, "")
         assert f"usage: elias {name}" in out

@@ -1,4 +1,4 @@
-"""Helpers for tests of the service: it runs in a thread of the test, on a real socket; and plain HTTP to talk to it."""
+"""The service in a thread of the test process, on a real socket, and plain HTTP requests to it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 
 from elias.server.admission import Limits
@@ -126,9 +127,9 @@ def running(
     thread.start()
     found = Running(sock.getsockname()[1], app.state.service, token)
     try:
-        _wait_for(lambda: server.started)
+        wait_until(lambda: server.started)
         if wait:
-            _wait_for(lambda: found.service.registry.ready)
+            wait_until(lambda: found.service.registry.ready)
         yield found
     finally:
         server.should_exit = True
@@ -136,8 +137,44 @@ def running(
         assert not thread.is_alive(), "the service did not end"
 
 
-def _wait_for(happened: Any) -> None:
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Poll until a condition holds; it must hold within PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.005)
+
+
+class HeldModel:
+    """Holds every call of a model's `predict` until `release`; records the texts of each call."""
+
+    def __init__(self, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._released, self.calls = threading.Event(), list[list[str]]()
+        predict = model.predict
+
+        def held(texts: list[str], *args: Any, **options: Any) -> Any:
+            self.calls.append(list(texts))
+            assert self._released.wait(PATIENCE)
+            return predict(texts, *args, **options)
+
+        monkeypatch.setattr(model, "predict", held)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+SMALL_LIMITS = Limits(
+    texts=50,
+    text_length=1000,
+    body_bytes=60_000,
+    k=20,
+    labels=10,
+    answers=500,
+    pairs=200,
+    waiting_requests=4,
+    waiting_texts=120,
+    connections=40,
+    header_seconds=0.6,
+    body_seconds=0.6,
+    answer_seconds=20,
+)

@@ -1,4 +1,4 @@
-"""The compute threads behind the queue: what they survive, what they let go of, how they end."""
+"""The compute threads: they survive failures, release replaced models, and end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_no_failure_ends_a_thread() -> None:
     with_batcher(work)
 
 
-def test_a_model_that_was_replaced_is_let_go() -> None:
+def test_a_replaced_model_is_released() -> None:
     async def work(batcher: Batcher) -> None:
         model = Echo()
         seen = weakref.ref(model)
@@ -91,7 +91,7 @@ def test_a_model_that_was_replaced_is_let_go() -> None:
     with_batcher(work)
 
 
-def test_after_the_end_nobody_waits() -> None:
+def test_a_closed_batcher_refuses_jobs() -> None:
     async def work(batcher: Batcher) -> None:
         batcher.close()
         with pytest.raises(ServiceError, match="shutting down"):
@@ -100,7 +100,7 @@ def test_after_the_end_nobody_waits() -> None:
     with_batcher(work)
 
 
-def test_many_at_once() -> None:
+def test_a_failure_reaches_only_its_own_batch() -> None:
     async def work(batcher: Batcher) -> None:
         texts = ["a text", "wrong", "a text"] * 50
         found = await asyncio.gather(*(asked(batcher, text, Echo()) for text in texts), return_exceptions=True)

@@ -65,7 +65,7 @@ def test_the_schema_holds_for_long(operations: dict[str, Any], label: str, mode:
 
 def fuzz(operation: Any, mode: GenerationMode, examples: int) -> None:
     if mode is GenerationMode.NEGATIVE and not (operation.query or operation.path_parameters or operation.body):
-        return  # nothing that could be wrong
+        pytest.skip("it takes no input that could be invalid")
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(

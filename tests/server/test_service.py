@@ -1,4 +1,4 @@
-"""The service around the predictions: ready, metrics, token, headers, log, reload; and what it never tells."""
+"""The service around the predictions: readiness, metrics, token, headers, log, reload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from elias.server.logs import configure_logging
 from elias.server.models import Registry
 from elias.server.routes import PAGE_FOLDER
 from elias.server.run import is_loopback, listen, read_token
-from helpers.serving import Running, running
+from helpers.serving import Running, running, wait_until
 
 TOKEN = "a-token-of-some-length"
 
@@ -46,8 +45,7 @@ def test_alive_before_ready(tiny_model: Model, tiny_model_folder: Path) -> None:
             assert answer.status == 503
             assert int(answer.headers["retry-after"]) >= 1
         may_open.set()
-        while found.get("/ready").status != 200:
-            pass
+        wait_until(lambda: found.get("/ready").status == 200)
         assert found.predict(["a"])["results"]
 
 
@@ -140,9 +138,7 @@ def test_the_log_is_json_and_holds_no_text(service: Running, tiny_model: Model, 
         assert (answer.status, answer.error["code"]) == (500, "internal")
         assert secret not in answer.error["message"]
         assert str(Path(__file__).parent.parent.parent) not in answer.body.decode()
-        deadline = time.monotonic() + 20
-        while stream.getvalue().count('"status"') < 5 and time.monotonic() < deadline:
-            time.sleep(0.01)  # a line is written after its answer has gone out
+        wait_until(lambda: stream.getvalue().count('"status"') == 5)  # a line is written after its answer is sent
     finally:
         logger.handlers, logger.propagate = before[:2]
         logger.setLevel(before[2])
@@ -169,7 +165,7 @@ def test_reload_swaps_and_a_broken_model_does_not(tiny_model: Model, tiny_model_
         if len(opened) == 2:
             raise ModelError(f"{folder}: index.safetensors is damaged")
         if len(opened) == 3:
-            raise ValueError("a defect nobody thought of")
+            raise ValueError("a defect that no check finds")
         from dataclasses import replace
 
         return replace(tiny_model)

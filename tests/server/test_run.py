@@ -1,4 +1,4 @@
-"""`elias serve` as a process: it starts, swaps models, drains, and says what is wrong."""
+"""`elias serve` as a process: it starts, reloads models, drains, and reports wrong usage in one line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving import Running
 from helpers.serving_process import process
 
 
 class Load:
-    """Clients that ask one thing after the other on connections that stay open, until the server closes them."""
+    """Clients that send one request after the other on open connections, until the server closes them."""
 
     def __init__(self, port: int, clients: int = 6) -> None:
         self.answers, self.lost, self.stop = [], [], threading.Event()  # type: ignore[var-annotated]
@@ -73,9 +71,7 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
         wait_for(lambda: len(load.answers) > before + 20)
         with half_sent(found) as finished:
             server.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", found.port))
+            wait_for(lambda: is_refused(found.port))
             finished()
         assert server.wait(PATIENCE) == 0
         load.join()
@@ -89,10 +85,15 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
 def half_sent(found: Running) -> Iterator[Callable[[], None]]:
     """A request whose body has begun; a call sends the rest and expects the answer, the last on this connection."""
     body = json.dumps({"texts": ["bada"] * 100}).encode()
-    head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        b"Expect: 100-continue\r\n\r\n"
+    )
     with found.raw() as sock:
-        sock.sendall(head % len(body) + body[:10])
-        time.sleep(0.2)
+        sock.sendall(head % len(body))
+        # The service sends this when it begins to read the body: the request is accepted now.
+        assert sock.recv(1000).startswith(b"HTTP/1.1 100 ")
+        sock.sendall(body[:10])
 
         def finished() -> None:
             sock.sendall(body[10:])
@@ -103,6 +104,14 @@ def half_sent(found: Running) -> Iterator[Callable[[], None]]:
             assert answer.will_close
 
         yield finished
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def wait_for(happened: Any) -> None:

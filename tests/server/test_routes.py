@@ -1,9 +1,10 @@
-"""Predictions over HTTP are those of the model: alone, together, streamed, among named labels."""
+"""POST /v1/predict gives the predictions of the model: alone, in batches, streamed, among named labels."""
 
 from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import elias
 from elias.model.model import Model
-from helpers.serving import Running
+from helpers.serving import Running, running
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,6 @@ def test_requests_that_come_together_do_not_mix(service: Running, texts: list[st
             for a, b in zip(left["labels"], right["labels"], strict=True):
                 assert a.keys() == b.keys()
                 assert a["score"] == pytest.approx(b["score"], rel=1e-4, abs=1e-6)
-    text = service.get("/metrics").body.decode()
-    batches = next(line for line in text.splitlines() if line.startswith("elias_batch_texts_count"))
-    assert float(batches.split()[1]) > 0
 
 
 def test_a_second_model_by_name(service: Running) -> None:
@@ -103,20 +101,22 @@ def test_a_second_model_by_name(service: Running) -> None:
     assert 'did you mean "again"?' in answer.error["message"]
 
 
-def test_a_threshold_is_what_the_model_says_it_is(service: Running) -> None:
-    facts = service.get("/v1/models").json["models"][0]
+def test_a_threshold_needs_probabilities(service: Running, plus_model: Model, plus_folder: Path) -> None:
     answer = service.post("/v1/predict", {"texts": ["bada"], "threshold": 0.5})
-    if facts["threshold"]:
-        assert answer.status == 200
-    else:
-        assert answer.status == 422
-        assert answer.error["field"] == "threshold"
+    assert (answer.status, answer.error["field"]) == (422, "threshold")
+    assert service.get("/v1/models").json["models"][0]["threshold"] is False
+    with running({"stacked": plus_folder}, lambda folder: plus_model) as found:
+        assert found.get("/v1/models").json["models"][0]["threshold"] is True
+        scores = [item["score"] for item in found.predict(["bada kuku"], k=60)["results"][0]["labels"]]
+        half = len(scores) // 2
+        limit = (scores[half - 1] + scores[half]) / 2  # between two scores, which are rounded in the answer
+        above = [item["score"] for item in found.predict(["bada kuku"], k=60, threshold=limit)["results"][0]["labels"]]
+        assert 0 < len(above) < len(scores)
+        assert above == [score for score in scores if score >= limit]
 
 
-def test_a_text_is_never_given_its_own_id(tiny_model: Model, tiny_model_folder: Any) -> None:
+def test_a_text_is_never_given_its_own_id(tiny_model: Model, tiny_model_folder: Path) -> None:
     from dataclasses import replace
-
-    from helpers.serving import running
 
     own = replace(tiny_model, about={**tiny_model.about, "dataset": {"features": None, "exclude_own_id": True}})
     with running({"own": tiny_model_folder}, lambda folder: own) as found:
