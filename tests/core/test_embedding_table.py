@@ -1,4 +1,4 @@
-"""Row tables: both optimizers by kernel, by torch and by dense formula; lazy decay; state in and out."""
+"""Embedding tables: both optimizers by kernel, by torch and by dense formula; lazy decay; state in and out."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_untouched_rows_get_their_decay_on_settling(kind: str) -> None:
     table.flush()
     assert torch.equal(gathered, table.values), "a reader sees the decay before it is written"
     np.testing.assert_allclose(table.values[0], before[0] * (0.95 * 0.9 * 0.85), rtol=1e-6)
-    settled = table.values.clone()
+    flushed = table.values.clone()
     table.flush()
-    assert torch.equal(table.values, settled)
+    assert torch.equal(table.values, flushed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +117,7 @@ def test_threads_change_nothing(kind: str) -> None:
     assert all(torch.equal(tables[0].values, table.values) for table in tables[1:])
 
 
-def test_another_kind_of_optimizer_settles_and_starts_afresh() -> None:
+def test_another_kind_of_optimizer_flushes_and_starts_afresh() -> None:
     table = table_of("rowwise", decay=0.5)
     before = table.values.clone()
     table.apply(torch.tensor([1]), torch.ones(1, SHAPE[1]), 0.1)
@@ -137,11 +137,11 @@ def test_to_moves_values_and_state() -> None:
 
 
 def test_strided_gradients_and_narrow_rows() -> None:
-    table, twin = table_of("adamw"), table_of("adamw")
+    table, contiguous = table_of("adamw"), table_of("adamw")
     gradient = torch.randn(SHAPE[1], 3).T
     table.apply(torch.tensor([5, 1, 3], dtype=torch.int32), gradient, 0.1)
-    twin.apply(torch.tensor([5, 1, 3]), gradient.contiguous(), 0.1)
-    assert torch.equal(table.values, twin.values)
+    contiguous.apply(torch.tensor([5, 1, 3]), gradient.contiguous(), 0.1)
+    assert torch.equal(table.values, contiguous.values)
 
 
 def test_names_of_optimizers() -> None:

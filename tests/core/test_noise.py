@@ -26,7 +26,7 @@ def test_the_numbers_of_a_key_never_change() -> None:
     assert key(0, "stage1", 3, "order") == 217717170208643391
 
 
-def test_uniform_is_uniform_and_neighbours_are_independent() -> None:
+def test_uniform_is_uniform_and_neighbors_are_independent() -> None:
     x = Noise.of(0, "s", 0).uniform(torch.arange(500)[:, None], torch.arange(400)[None, :]).double().numpy()
     assert x.min() >= 0.0
     assert x.max() < 1.0

@@ -39,7 +39,7 @@ def test_kernel_and_torch_round_to_the_same_bits(seed: int) -> None:
     by_kernel = [[rounded(values[i, d], noise_of_row(noise, rows[i]), d) for d in range(9)] for i in range(4)]
     np.testing.assert_array_equal(by_torch, np.array(by_kernel, dtype=np.uint16))
     down = (values.view(np.uint32) >> 16).astype(np.int64)
-    assert set((by_torch - down).ravel()) <= {0, 1}, "one of the two neighbours"
+    assert set((by_torch - down).ravel()) <= {0, 1}, "one of the two neighbors"
     exact = as_tensor(down.astype(np.uint16)).float()
     again = rounded_reference(exact, torch.from_numpy(rows), noise)
     np.testing.assert_array_equal(as_array(again), down, "a bfloat16 stays as it is")
@@ -56,8 +56,8 @@ def test_rounding_is_right_on_average() -> None:
 
 @settings(max_examples=30)
 @given(SEEDS, st.sampled_from(KINDS), st.sampled_from([0.0, 0.01, 0.9]))
-def test_steps_agree_with_their_twins(seed: int, kind: str, decay: float) -> None:
-    """The float32 before rounding may differ in its last bit, and then a neighbour is drawn."""
+def test_steps_agree_with_their_definition(seed: int, kind: str, decay: float) -> None:
+    """The float32 before rounding may differ in its last bit, and then a neighbor is drawn."""
     by_kernel, by_torch = half(kind, seed, decay=decay, epsilon=1e-6), half(kind, seed, decay=decay, epsilon=1e-6)
     for rows, gradients, rate in random_steps(seed, 3):
         by_kernel.apply(rows, gradients, rate)
@@ -73,17 +73,17 @@ def test_small_steps_and_decay_add_up(kind: str) -> None:
     """Each changes a value by a hundredth of the spacing, where rounding to nearest would never move."""
     shape = (2000, 8)
     table = EmbeddingTable(torch.ones(shape).bfloat16(), dataclasses.replace(half(kind).optimizer, decay=0.01))
-    twin = EmbeddingTable(torch.ones(shape), table.optimizer)
+    exact = EmbeddingTable(torch.ones(shape), table.optimizer)
     for _ in range(100):
-        for each in (table, twin):
+        for each in (table, exact):
             each.apply(torch.arange(1000), torch.ones(1000, 8), 5e-5)
     table.flush()
-    twin.flush()
-    np.testing.assert_allclose(table.values[:1000].double().mean(), twin.values[:1000].double().mean(), atol=2e-4)
-    np.testing.assert_allclose(table.values[1000:].double().mean(), twin.values[1000:].double().mean(), atol=2e-4)
-    settled = table.values.clone()
+    exact.flush()
+    np.testing.assert_allclose(table.values[:1000].double().mean(), exact.values[:1000].double().mean(), atol=2e-4)
+    np.testing.assert_allclose(table.values[1000:].double().mean(), exact.values[1000:].double().mean(), atol=2e-4)
+    flushed = table.values.clone()
     table.flush()
-    assert torch.equal(settled, table.values), "a row that is pending_decay nothing is not rounded again"
+    assert torch.equal(flushed, table.values), "a row without pending decay is not rounded again"
 
 
 @pytest.mark.parametrize("kind", KINDS)

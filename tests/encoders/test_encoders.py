@@ -135,13 +135,13 @@ def test_gradients_reach_the_words_of_the_batch_and_the_head(bag: BagEncoder, bo
     assert bag.head.residual.weight.grad is not None
 
 
-@pytest.mark.parametrize("is_owed", [False, True])
-def test_the_bag_kernel_is_torchs_embedding_bag(is_owed: bool) -> None:
+@pytest.mark.parametrize("has_pending_decay", [False, True])
+def test_the_bag_kernel_is_torchs_embedding_bag(has_pending_decay: bool) -> None:
     rng = np.random.default_rng(0)
     table = EmbeddingTable(
         torch.from_numpy(rng.normal(size=(30, 7)).astype(np.float32)), RowOptimizer(decay=0.5), threads=3
     )
-    if is_owed:
+    if has_pending_decay:
         table.apply(torch.tensor([3, 9]), torch.ones(2, 7), 0.2)
     offsets = np.array([0, 4, 4, 5, 20], dtype=np.int64)  # the second text has no words
     words = rng.integers(0, 12, 20).astype(np.int32)
@@ -156,8 +156,8 @@ def test_the_bag_kernel_is_torchs_embedding_bag(is_owed: bool) -> None:
         for _, rows, gradient in buffer.gradients():
             dense.index_add_(0, rows, gradient)
         found.append([h.detach(), dense])
-    for mine, twin in zip(*found, strict=True):
-        np.testing.assert_allclose(mine, twin, rtol=1e-5, atol=1e-6)
+    for by_kernel, by_torch in zip(*found, strict=True):
+        np.testing.assert_allclose(by_kernel, by_torch, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [3], [11, 3, 5, 5, 0], []])

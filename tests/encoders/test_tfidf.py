@@ -1,4 +1,4 @@
-"""Tf-idf, psi and label centroids against plain twins; storing and mapping."""
+"""Tf-idf, psi and label centroids against plain loops; storing and mapping."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def slow_tfidf(fitted: list[str], texts: list[str], min_df: int) -> tuple[list[s
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(WORDS, max_size=10), st.lists(WORDS, max_size=4), st.integers(1, 3))
-def test_tfidf_agrees_with_twin(fitted: list[str], others: list[str], min_df: int) -> None:
+def test_tfidf_agrees_with_the_formula(fitted: list[str], others: list[str], min_df: int) -> None:
     tfidf, matrix = TfIdf.fit_transform(fitted, min_df=min_df)
     words, expected = slow_tfidf(fitted, fitted, min_df)
     assert list(tfidf.words.words) == words
@@ -152,7 +152,7 @@ def slow_centroids(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_centroids_agree_with_twin(seed: int) -> None:
+def test_centroids_agree_with_the_formula(seed: int) -> None:
     features = sp.random(30, 12, density=0.2, format="csr", random_state=seed, dtype=np.float32)
     labels = sp.random(30, 9, density=0.1, format="csr", random_state=seed + 100, dtype=np.float32)
     labels.data[::5] = 0  # stored zeros are no positives
@@ -170,7 +170,7 @@ def test_centroids_agree_with_twin(seed: int) -> None:
         label_centroids(sp.csr_matrix(features), sp.csr_matrix(labels[:29]))
 
 
-def test_psi_and_normalised_rows() -> None:
+def test_psi_and_normalized_rows() -> None:
     bow = np.asarray([[3.0, 4.0], [0.0, 0.0], [0.0, 2.0]])
     phi = np.asarray([[0.0, 5.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     expected = np.asarray([[0.6, 0.8, 0, 1, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 0]], dtype=np.float32)

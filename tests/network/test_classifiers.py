@@ -74,8 +74,8 @@ def loss_and_gradients(function: Any, case: Case, seed: int, factor: float = 1.0
 def test_the_loss_and_its_gradients_are_those_of_torch(seed: int, factor: float) -> None:
     case = random_case(seed, threads=1 + seed % 3)
     mine = loss_and_gradients(classifiers.loss, case, seed, factor)
-    twin = loss_and_gradients(classifiers.loss_reference, case, seed, factor)
-    for name, a, b in zip(("loss", "phi", "yhat", "weights", "biases"), mine, twin, strict=True):
+    expected = loss_and_gradients(classifiers.loss_reference, case, seed, factor)
+    for name, a, b in zip(("loss", "phi", "yhat", "weights", "biases"), mine, expected, strict=True):
         np.testing.assert_allclose(
             a, b, rtol=2e-4, atol=1e-6 * max(1.0, float(np.abs(b).max(initial=0.0))), err_msg=name
         )
@@ -120,14 +120,14 @@ def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
     assert found[0][1:] == [0.0, 0.0]
 
 
-def test_chunks_of_the_torch_twin_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_the_definition_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     phi, labels, weights, biases = random_case(11)
     whole = classifiers.scores_reference(phi, labels, weights, biases, None)
     monkeypatch.setattr(classifiers, "CHUNK_FLOATS", 1)
     assert torch.equal(classifiers.scores_reference(phi, labels, weights, biases, None), whole)
 
 
-def test_scores_include_the_decay_that_rows_are_owed() -> None:
+def test_scores_include_pending_decay() -> None:
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(6, 4, generator=generator), torch.randn(6, 1, generator=generator)
     tables = [EmbeddingTable(v, RowOptimizer(decay=0.5)) for v in values]
@@ -139,10 +139,10 @@ def test_scores_include_the_decay_that_rows_are_owed() -> None:
         z = classifiers.scores(phi, labels, *tables).numpy()
         return [z, *loss_and_gradients(classifiers.loss, (phi, labels, *tables), 0)]
 
-    lazy, twin = scores_and_gradients(), classifiers.scores_reference(phi, labels, *tables, None).numpy()
+    lazy, defined = scores_and_gradients(), classifiers.scores_reference(phi, labels, *tables, None).numpy()
     for table in tables:
         table.flush()
-    for mine, expected in zip([*lazy, twin], [*scores_and_gradients(), lazy[0]], strict=True):
+    for mine, expected in zip([*lazy, defined], [*scores_and_gradients(), lazy[0]], strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -84,7 +84,7 @@ def problem(n_labels: int, *, threads: int = 2, kind: str = "rowwise", missing: 
     return network, Batch(np.arange(n_rows), positives, weights, excluded, rng.uniform(0.5, 2, n_rows).astype("f4"))
 
 
-def dense_twin(network: OneVersusAll, batch: Batch) -> tuple[float, Tensor, Tensor, Tensor]:
+def dense_loss(network: OneVersusAll, batch: Batch) -> tuple[float, Tensor, Tensor, Tensor]:
     """Loss and gradients of phi, W and b: every label of every row at once, in float64, by autograd."""
     phi = network.encoder.phi.detach().double().requires_grad_()  # type: ignore[attr-defined]
     w = network.trained_weights.values.double().clone().requires_grad_()
@@ -116,7 +116,7 @@ def run(network: OneVersusAll, batch: Batch, buffer: GradientBuffer) -> float:
 )
 def test_loss_and_gradients_are_the_dense_ones(n_labels: int, missing: int) -> None:
     network, batch = problem(n_labels, missing=missing)
-    loss, phi, w, b = dense_twin(network, batch)
+    loss, phi, w, b = dense_loss(network, batch)
     buffer = GradientBuffer()
     assert run(network, batch, buffer) == pytest.approx(loss, rel=1e-5)
     found = {table: dense(grads, rows, n_labels) for table, rows, grads in buffer.gradients()}
@@ -146,7 +146,7 @@ def test_stepping_at_once_is_the_same_step(kind: str) -> None:
             if table is later.trained_weights:
                 table.apply(rows, grads, 0.01)
     for network in (at_once, later):
-        network.trained_weights.flush()  # labels without a row still owe their decay
+        network.trained_weights.flush()  # decay of labels without a row is still pending
     assert torch.equal(at_once.trained_weights.values, later.trained_weights.values)
 
 

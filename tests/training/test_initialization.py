@@ -20,7 +20,7 @@ class GivenPhi:
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 23])
-def test_label_sums_are_y_transposed_times_phi(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phi_sums_by_label_are_y_transposed_times_phi(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "ENCODE_BATCH", 5)
     phi = torch.randn(n_rows, 4, generator=torch.Generator().manual_seed(0))
     labels = sp.random(n_rows, 9, density=0.3, format="csr", dtype=np.float32, random_state=0)
@@ -29,7 +29,7 @@ def test_label_sums_are_y_transposed_times_phi(n_rows: int, monkeypatch: pytest.
     assert found.dtype == np.float32
 
 
-def test_unit_rows_leave_zero_rows_alone() -> None:
+def test_normalized_rows_leave_zero_rows_alone() -> None:
     found = start.normalized_rows(np.float32([[3, 4], [0, 0], [0, 1e-15]]))
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0], [0, 1]], rtol=1e-6)
 

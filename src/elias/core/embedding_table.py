@@ -1,16 +1,16 @@
-"""Large tables: label classifiers, word embeddings, edge logits.
+"""Embedding tables: the large parameters (label classifiers, word embeddings, edge logits), stored and trained by row.
 
-A table is touched through two calls only, `gather(rows)` and `apply(rows, gradients, rate)`, and keeps its
-optimizer state by row: rows that no batch touched cost nothing. That is all another process would need to
-own a share of the rows. A `GradientBuffer` remembers what a forward pass gathered, so that after `backward` every
-gradient finds its table.
+A table is used through two calls, `gather(rows)` and `apply(rows, gradients, rate)`, and keeps its optimizer state by
+row, so rows that no batch touches cost nothing. Another process would need no more than these calls to own a share of
+the rows. A `GradientBuffer` records what a forward pass gathered, so that after `backward` every gradient finds its
+table.
 
-Two optimizers, both by row: `row_optimizers`. Decay reaches untouched rows lazily: the running sum of
-log(1 - rate*decay) is kept once, and what a row has had of it is kept by row. `gather` includes what is pending;
-call `settle` before reading `values`.
+Weight decay reaches untouched rows lazily. `decay_sum` is the sum of log(1 - rate*decay) over all steps, `decayed` is
+its value when a row was last written, and the pending decay of the row is the factor exp(decay_sum - decayed).
+`gather` includes it; `flush` writes it, and must be called before `values` are read directly.
 
 Values are float32, or bfloat16 with stochastic rounding: half the memory, and every write is off by up to 2^-7 of the
-value, to either side. The noise depends on (key, step, row, column) alone.
+value, to either side. The random bits depend on (key, step, row, column) alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 1 << 16  # rows
 
 
 class EmbeddingTable:
-    """rows x width float32 or bfloat16 values with row-sparse optimizer state (made on the first `apply`)."""
+    """rows x width values (float32 or bfloat16) with optimizer state by row, which the first `apply` makes."""
 
     def __init__(self, values: Tensor, optimizer: RowOptimizer | None = None, *, threads: int = 1) -> None:
         assert values.dim() == 2 and values.is_contiguous()
@@ -40,7 +40,7 @@ class EmbeddingTable:
         self.optimizer = optimizer or RowOptimizer()
         self.threads = threads
         self.state: dict[str, Tensor] = {}
-        self.decay_sum, self.clock, self.key = 0.0, 0, 0  # the key of its noise
+        self.decay_sum, self.clock, self.key = 0.0, 0, 0  # the key of its rounding
 
     def __len__(self) -> int:
         return len(self.values)
@@ -50,7 +50,7 @@ class EmbeddingTable:
         return self.values.shape[1]
 
     def gather(self, rows: Tensor) -> Tensor:
-        """A copy of some rows as they are now, the decay they are pending_decay included."""
+        """A float32 copy of some rows, their pending decay included."""
         pending_decay = self.pending_decay(rows)
         values = self.values[rows].float()
         return values if pending_decay is None else values.mul_(pending_decay[:, None])
@@ -60,7 +60,7 @@ class EmbeddingTable:
         return as_array(self.values)
 
     def pending_decay(self, rows: Tensor) -> Tensor | None:
-        """The factor of decay that `values[rows]` still lack; None where they lack none."""
+        """The factor that `values[rows]` are still to be multiplied by; None if no decay is pending in the table."""
         if not self.state or self.decay_sum == 0.0:
             return None
         if kernels.serve(self.values.device):
@@ -74,7 +74,7 @@ class EmbeddingTable:
 
     @torch.no_grad()
     def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
-        """One optimizer step on `rows` (each row at most once); every other row owes the step's decay."""
+        """One optimizer step on `rows` (each row at most once); for every other row the step's decay is pending."""
         self.begin_step(rate)
         self.step_rows(rows, gradients, rate)
 
@@ -87,23 +87,23 @@ class EmbeddingTable:
         step_reference(self.step_of(rows, gradients, rate))
 
     def step_of(self, rows: Tensor, gradients: Tensor, rate: float) -> Step:
-        """As the definition wants it."""
+        """The arguments of `step_reference`."""
         return Step(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimizer, self.noise)
 
     @property
     def noise(self) -> int:
-        """What the rounding of this step is keyed by; 32 bits."""
+        """The key of this step's rounding, 32 bits."""
         return key(self.key, self.clock) & 0xFFFFFFFF
 
     def begin_step(self, rate: float) -> None:
-        """Every row owes the step's decay from now on; rows that have a gradient step with it."""
+        """Count the step and its decay, which is pending in every row until `step_rows` or `flush` writes it."""
         if self.state.keys() != set(STATE[self.optimizer.kind]):
             self.start()
         self.clock += 1
         self.decay_sum += math.log1p(-rate * self.optimizer.decay)
 
     def start(self) -> None:
-        """Settle, and begin again with the state of a new optimizer: no moments, no steps."""
+        """Flush, and begin again with the state of a new optimizer: no moments, no steps."""
         self.flush()
         n_rows, device = len(self.values), self.values.device
         made = {
@@ -118,7 +118,7 @@ class EmbeddingTable:
 
     @torch.no_grad()
     def flush(self) -> None:
-        """Give every row what it is pending_decay, so that `values` are what dense steps would have made them."""
+        """Write the pending decay of every row, so that `values` are those of dense steps."""
         if not self.state:
             return
         if self.values.dtype == torch.float32:
@@ -129,7 +129,7 @@ class EmbeddingTable:
         self.state["decayed"].fill_(self.decay_sum)
 
     def _flush_rounded(self) -> None:
-        """Decay of bfloat16 rows that are pending_decay some; the others are not rounded again."""
+        """Pending decay of bfloat16 rows; a row without any is not written, because writing would round it again."""
         if kernels.serve(self.values.device):
             from ..kernels.rounding import decay_rows
 
@@ -154,7 +154,7 @@ class EmbeddingTable:
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take up where `tensors` left off."""
+        """Continue from what `tensors` returned."""
         self.values.copy_(tensors["values"])
         self.decay_sum = float(tensors["decay_sum"])
         self.clock = int(tensors["clock"])
@@ -183,7 +183,9 @@ class GradientBuffer:
 
     gathered: list[tuple[EmbeddingTable, Tensor, Tensor]] = field(default_factory=list)
     pushed: list[tuple[EmbeddingTable, Tensor, Tensor]] = field(default_factory=list)
-    rates: dict[EmbeddingTable, float] = field(default_factory=dict)  # of tables that a kernel may step at once
+    rates: dict[EmbeddingTable, float] = field(
+        default_factory=dict
+    )  # of tables whose rows a kernel may update together with the loss
 
     def gather(self, table: EmbeddingTable, rows: Tensor) -> Tensor:
         """Rows of a table as a leaf of the graph."""

@@ -1,7 +1,7 @@
 """A dense layer in training, its products shared by threads: y = x W^T + b and the gradients of all three.
 
 Torch itself computes on one thread (`devices.pick_threads`). Blocks of rows have a fixed size, so results do not depend
-on the number of threads. Twin: the layer itself.
+on the number of threads. Definition: the layer itself.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _LOW32 = 0xFFFFFFFF
 
 
 def mix(x: Tensor) -> Tensor:
-    """A 32-bit finaliser (xor-shift-multiply) in int64 arithmetic; only the low 32 bits carry."""
+    """A 32-bit finalizer (xor-shift-multiply) in int64 arithmetic; only the low 32 bits carry."""
     x = (x ^ (x >> 16)) * 0x7FEB352D & _LOW32
     x = (x ^ (x >> 15)) * 0x846CA68B & _LOW32
     return x ^ (x >> 16)

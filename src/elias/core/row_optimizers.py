@@ -1,8 +1,8 @@
-"""The steps of a `EmbeddingTable` on any device: the definition of what `kernels.steps` does on the CPU.
+"""Optimizer steps of an `EmbeddingTable` in torch, on any device: the definition of `kernels.steps`.
 
-    adamw     m = b1 m + (1-b1) g,   v = b2 v + (1-b2) g^2         one m and one v for every value
+    adamw     m = b1 m + (1-b1) g,   v = b2 v + (1-b2) g^2         one m and one v per value
               w = w (1 - rate*decay) - rate * m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
-    rowwise   v = b2 v + (1-b2) mean(g^2)                          one v for every row: a table without copies
+    rowwise   v = b2 v + (1-b2) mean(g^2)                          one v per row: no copy of the table
               w = w (1 - rate*decay) - rate * g / (sqrt(v/(1-b2^t)) + eps)
 
 Both touch the rows that have a gradient, with the row's own step count t.

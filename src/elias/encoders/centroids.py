@@ -51,7 +51,7 @@ def label_centroids(features: sp.csr_matrix, labels: sp.csr_matrix) -> sp.csr_ma
 @overload
 def label_centroids(features: np.ndarray, labels: sp.csr_matrix) -> np.ndarray: ...
 def label_centroids(features: sp.csr_matrix | np.ndarray, labels: sp.csr_matrix) -> sp.csr_matrix | np.ndarray:
-    """L x F: for each label the normalised sum of its rows; label weights are not used, any above 0 counts."""
+    """L x F: for each label the normalized sum of its rows; label weights are not used, any above 0 counts."""
     if features.shape[0] != labels.shape[0]:
         raise InputError(f"{features.shape[0]} rows of features, {labels.shape[0]} of labels; pass the same rows")
     members = rows_by_label(labels)

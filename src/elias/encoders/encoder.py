@@ -43,7 +43,7 @@ class TrainingContext:
 
 
 def silent(done: int, total: int) -> None:
-    """A progress callback that says nothing."""
+    """A progress callback that does nothing."""
 
 
 class Encoder(Protocol):

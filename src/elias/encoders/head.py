@@ -1,4 +1,4 @@
-"""The last step of every encoder: a residual layer, length normalisation, dropout.
+"""The last step of every encoder: a residual layer, length normalization, dropout.
 
     phi = dropout( radius * u / |u| ),   u = n + gelu(R n + r),   n = h / |h|,   R and r start at 0
 

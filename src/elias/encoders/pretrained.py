@@ -65,7 +65,7 @@ def open_pretrained(name: str) -> Pretrained:
 
 
 def open_folder(folder: Path, error: type[EliasError] = InputError) -> Pretrained:
-    """The model in a folder, without network; `error` says whose fault a bad folder is."""
+    """The model in a folder, without network; a bad folder raises `error`."""
     if not (folder / "config.json").is_file():
         raise error(f"{folder}: not a Hugging Face model (no config.json); give a folder made by save_pretrained")
     if not any(folder.glob("*.safetensors")):
@@ -116,7 +116,7 @@ def packaged_model_folder(name: str) -> Path | None:
 
 
 def _weights(transformers: Any, folder: Path) -> Any:
-    """The transformer in float32. A ValueError says what is wrong with it."""
+    """The transformer in float32. ValueError if it cannot be used."""
     # A pooler that the file lacks is drawn at random; it is not used, but the same file should give the same model.
     with quiet(transformers), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -138,7 +138,7 @@ def _weights(transformers: Any, folder: Path) -> Any:
 def _tokenizer(transformers: Any, folder: Path) -> Tokenizer:
     """tokenizer.json exactly as it is; older models without one are converted."""
     if (folder / "tokenizer.json").is_file():
-        # Not AutoTokenizer: without a tokenizer_config.json it replaces normaliser and word splitter by its defaults.
+        # Not AutoTokenizer: without a tokenizer_config.json it replaces normalizer and word splitter by its defaults.
         try:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as problem:  # tokenizers raises nothing narrower

@@ -57,7 +57,7 @@ class Tokens:
         return found
 
 
-def tokenise(
+def tokenize_texts(
     texts: Sequence[str],
     tokenizer: Tokenizer,
     pad: int,
@@ -82,7 +82,7 @@ def tokenise(
 
 
 def forget_tokens(folder: Path) -> None:
-    """Remove what `tokenise` wrote to a folder."""
+    """Remove what `tokenize_texts` wrote to a folder."""
     remove(folder / "tokens")
 
 

@@ -30,7 +30,7 @@ from ..core.settings import EncoderSettings
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head
 from .pretrained import link_transformer, open_folder, open_pretrained, save_transformer
-from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenise
+from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenize_texts
 from .vector_cache import VectorCache
 
 
@@ -56,7 +56,7 @@ class TransformerEncoder:
         self.pooling, self.max_length, self.precision, self.frozen = pooling, max_length, precision, frozen
         pad = transformer.config.pad_token_id
         self.pad: int = 0 if pad is None else pad
-        # Set once and never again: a tokenizer that nobody changes may be used by many threads.
+        # Set once and never again: a tokenizer that does not change may be used by many threads.
         self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(max_length)
@@ -104,11 +104,11 @@ class TransformerEncoder:
         if inputs.texts is None:
             raise InputError("this model reads texts, and was given vectors")
         if not self.frozen:
-            return tokenise(inputs.texts, self.tokenizer, self.pad, folder, progress)
+            return tokenize_texts(inputs.texts, self.tokenizer, self.pad, folder, progress)
         texts, shape = inputs.texts, (len(inputs.texts), self.dim)
         dtype = np.dtype(np.float32 if self.precision == "float32" else np.float16)
         if folder is None or not len(texts):
-            tokens = tokenise(texts, self.tokenizer, self.pad, None, silent)
+            tokens = tokenize_texts(texts, self.tokenizer, self.pad, None, silent)
             vectors, done = np.empty(shape, dtype), 0
             for batch in tokens.batches(np.arange(len(tokens))):
                 vectors[batch] = self._vectors(tokens, batch)
@@ -118,7 +118,7 @@ class TransformerEncoder:
         cache = VectorCache(folder, fingerprint(texts, *self._fingerprint()))
         if cache.whole:
             return cache.open()
-        tokens = tokenise(texts, self.tokenizer, self.pad, folder, silent)
+        tokens = tokenize_texts(texts, self.tokenizer, self.pad, folder, silent)
         batches = tokens.batches(np.arange(len(tokens)))
         whole = cache.fill(batches, lambda rows: self._vectors(tokens, rows).astype(dtype), shape, dtype, progress)
         forget_tokens(folder)

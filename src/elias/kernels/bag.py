@@ -1,6 +1,6 @@
 """Bags of word embeddings on the CPU: h = sum of weight * E_word, and the gradient of the words.
 
-`forward` owns rows of the batch, `backward` owns words; neither copies the table. Twin: torch's `embedding_bag`.
+`forward` owns rows of the batch, `backward` owns words; neither copies the table. Definition: torch's `embedding_bag`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""phi and W_C phi of texts on the CPU: `bag` and `head` of the encoder and the cluster layer in one pass a text.
+"""phi and W_C phi of texts on the CPU: `bag` and `head` of the encoder and the cluster layer in one pass per text.
 
     h = sum of value * E_word,   n = h / |h|,   u = n + gelu(R n + r),   phi = radius * u / |u|,   logits = W_C phi + b
 
-A call of torch takes longer than a text takes here, and gives the interpreter away, for which a busy service waits.
-Twin: `Searcher.encode`.
+A call of torch takes longer than a text takes here, and releases the GIL, which a busy service then waits for.
+Definition: `Searcher.encode`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     bits of the float32 + 16 random bits, cut off below the upper 16
 
-A value is rounded up as often as it is near the upper neighbour, so that steps much smaller than the spacing of
+A value is rounded up as often as it is near the upper neighbor, so that steps much smaller than the spacing of
 bfloat16 add up to what they should. The random bits are a hash and not a stream: they do not depend on the order of the
-rows, on threads, or on where a run was stopped. Twin: `elias.core.rounding.rounded_reference`.
+rows, on threads, or on where a run was stopped. Definition: `elias.core.rounding.rounded_reference`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .numbers import as_float
 
 @njit(cache=True, nogil=True)
 def mix(x):  # type: ignore[no-untyped-def]
-    """A 32-bit finaliser, as in `elias.core.noise`."""
+    """A 32-bit finalizer, as in `elias.core.noise`."""
     x = np.uint32(x)
     x = np.uint32(np.uint32(x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D))
     x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
@@ -62,7 +62,7 @@ def _put(row, column, value, row_noise):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def decay_rows(start, stop, values, decayed, decay_sum, noise):  # type: ignore[no-untyped-def]
-    """Give rows start..stop the decay they are pending_decay. A row that is pending_decay nothing stays as it is."""
+    """Write the pending decay of rows start..stop; a row without any is left alone, not rounded again."""
     for row in range(start, stop):
         if decayed[row] != decay_sum:
             keep, row_noise, value = np.float32(np.exp(decay_sum - decayed[row])), noise_of_row(noise, row), values[row]

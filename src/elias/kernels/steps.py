@@ -2,7 +2,7 @@
 
 Each row has its own step count (for bias correction) and remembers the decay it has already received, so
 weight decay is applied lazily and still equals decay at every step. Rows may be bfloat16 (uint16), which are rounded
-stochastically; `noise` is that of the step. Twins: the `..._torch` functions of `elias.core.row_optimizers`.
+stochastically; `noise` is that of the step. Definition: `elias.core.row_optimizers`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .rounding import noise_of_row, put
 # Sums may be reassociated and contracted (SIMD); NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz"}
 
-# error_model="numpy": a division that may raise would keep the inner loops from being vectorised.
+# error_model="numpy": a division that may raise would keep the inner loops from being vectorized.
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -29,7 +29,7 @@ def adamw_rows(  # type: ignore[no-untyped-def]
     """AdamW of rows[start:stop], a first and a second moment for every value."""
     b1, b2, eps = np.float32(beta1), np.float32(beta2), np.float32(epsilon)
     rest1, rest2 = np.float32(1.0 - beta1), np.float32(1.0 - beta2)
-    # Neighbouring rows mostly have the same past: exp and powers are computed when it changes.
+    # Rows next to each other mostly have the same past: exp and powers are computed when it changes.
     count, size, root = np.int32(-1), np.float32(0.0), np.float32(0.0)
     had, keep = math.nan, np.float32(0.0)
     for i in range(start, stop):

@@ -1,7 +1,7 @@
 """Label classifiers over a shortlist: z = w_l . phi + b_l, and the loss (7) of p = sigmoid(z) * yhat.
 
 Nothing here holds batch x K x d floats: the CPU kernels group pairs by label and read each classifier once a batch;
-the torch twins work through the shortlist in chunks of columns.
+the torch definitions work through the shortlist in chunks of columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..core.row_optimizers import STATE
 from . import losses as equations
 from .quantization import QuantizedRows
 
-CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
+CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the definition holds at once
 PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 

@@ -138,7 +138,7 @@ class Network:
     def _shortlisted_clusters(
         self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, context: TrainingContext
     ) -> Tensor:
-        """(2) to (4): beam, parents, and random clusters where the setting asks for them."""
+        """(2) to (4): beam, parents, and random clusters where the setting is on."""
         beam_BT = self.beam(logits_BC)
         draw = context.noise, context.rows_B, self.index.n_clusters
         clusters_BT = join_parents(

@@ -41,7 +41,7 @@ def new_network(
     device: torch.device,
     previous: Network | None = None,
 ) -> Network:
-    """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
+    """A network at the start of a stage: W_C from `previous` or from centroids, W_L by `stage.own.classifiers`."""
     settings = stage.settings
     threads = known(settings.run.threads)
     sums_LD = phi_sums_by_label(encoder, train.prepared, train.labels)

@@ -207,7 +207,7 @@ class Trainer:
         return not self.optimizer.waiting
 
     def run(self) -> None:
-        """From wherever `self.at` stands to the end of the stage. Without an epoch, the start is kept."""
+        """From `self.at` to the end of the stage. Without an epoch, the start is kept."""
         if self.epochs == 0:
             self.callbacks.keep_best(self.network)
         while self.at.epoch < self.epochs:
