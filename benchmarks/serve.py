@@ -3,12 +3,12 @@
     python benchmarks/serve.py models/debian --data datasets/debian-packages --seconds 60
 
 start      seconds from the command to ready
-single     one connection, one text a request: what a person waits for
-nothing    requests a second to /health: what the server can do without a model
-one text   64 connections, one text a request; as a share of `nothing`
-64 texts   64 texts a request; as a share of batched prediction inside a process
-overload   twice the capacity: who is refused, how long the accepted take, what memory does
-reload     SIGHUP under load, then SIGTERM under load: what was lost
+single     one connection, one text per request: the latency that a user sees
+nothing    requests per second to /health: the capacity of the server without a model
+one text   64 connections, one text per request; as a share of `nothing`
+64 texts   64 texts per request; as a share of batched prediction inside a process
+overload   twice the capacity: refused requests, latency of the accepted ones, growth of memory
+reload     SIGHUP under load, then SIGTERM under load: lost requests
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Server:
         self.process, self.port, self.start_seconds = process, port, start_seconds
 
     def memory(self) -> float:
-        """MiB of its own; mapped weights belong to everybody."""
+        """Private memory in MiB, without memory-mapped weights."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon:"))
 
@@ -108,7 +108,7 @@ def predicts(texts: list[str], size: int) -> list[dict[str, Any]]:
 
 
 def in_process(model: Path, texts: list[str], seconds: float) -> float:
-    """Texts a second of one call after the other inside this process."""
+    """Texts per second of successive calls inside this process."""
     from elias.model.ensemble import load as load_model
 
     opened = load_model(model)

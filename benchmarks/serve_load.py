@@ -3,7 +3,7 @@
     python benchmarks/serve_load.py PORT REQUESTS --connections 64 --seconds 10 [--rate 500]
 
 REQUESTS is a file of JSON lines {"method", "path", "body"}; connections take them in turn. Without --rate every
-connection asks again as soon as it is answered; with it requests begin at that rate whatever the answers do. The result
+connection sends the next request after each answer; with it requests begin at that rate (open loop). The result
 is one JSON object: requests, statuses, latencies, and what was lost after it had been sent.
 """
 

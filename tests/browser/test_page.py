@@ -1,4 +1,4 @@
-"""The page in a real browser: its views, by mouse and by keyboard, at phone width, and what axe-core says of it."""
+"""The page in a real browser: its views, by mouse and by keyboard, at phone width, and checked by axe-core."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Look every millisecond; the process must not end before."""
+    """Poll every millisecond until a condition holds; the process must not end before."""
     deadline = time.monotonic() + PATIENCE
     while not happened():
         assert process.poll() is None, f"the process ended first: {process.communicate()}"

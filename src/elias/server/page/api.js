@@ -1,4 +1,4 @@
-// Calls of the service, with the chosen model and, where the service asks for one, the token.
+// Calls of the service, with the chosen model and, if the service needs one, the token.
 export const chosen = { model: null, models: [] };
 
 export class ApiError extends Error {

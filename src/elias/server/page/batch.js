@@ -13,8 +13,8 @@ export async function batch(place) {
   size.value = "5";
   const drop = h("div", { class: "drop", id: "drop" },
     h("p", {}, h("label", { for: "file" }, "Drop a .txt, .csv, .tsv or .jsonl file here, or choose one"), input),
-    h("p", { class: "quiet" }, "A .txt holds a text a line; a .csv has columns text and maybe title and id; a .jsonl an object a line with the same fields. Any of them may be .gz. Nothing is stored."),
-    h("div", { class: "row centred" }, h("label", { for: "batch-k" }, "Labels a text ", size)));
+    h("p", { class: "quiet" }, "A .txt has one text per line; a .csv has columns text and optionally title and id; a .jsonl one object per line with the same fields. Any of them may be .gz. Nothing is stored."),
+    h("div", { class: "row centered" }, h("label", { for: "batch-k" }, "Labels per text ", size)));
   const work = h("div", { id: "work", class: "grid" });
   place.append(h("h1", {}, "Batch"), h("p", { class: "quiet" }, "Suggestions for a whole file."), h("div", { class: "grid" }, drop, work));
   const state = { work, size, stopped: null };
@@ -69,7 +69,7 @@ function pieceFrom(rows, at) {
   return rows.slice(at, stop);
 }
 
-// A busy service says when to come back.
+// Retry when the service is busy, after the seconds in its Retry-After header.
 async function patiently(ask, signal, line) {
   for (;;) {
     try {

@@ -7,7 +7,7 @@ const FIRST = 12; // clusters shown at once
 
 export async function explore(place, [kind, id]) {
   if (!facts().explore) {
-    place.append(h("h1", {}, "Explore"), h("p", {}, "This model has no index of its own to look into."));
+    place.append(h("h1", {}, "Explore"), h("p", {}, "This model has no index to explore."));
     return;
   }
   const content = h("div", { class: "grid" });

@@ -8,7 +8,7 @@ const NAMES = { cluster_score: "cluster", edge_score: "edge", classifier: "class
 const MEANS = {
   cluster: "how well the text fits the cluster",
   edge: "how strongly the cluster leads to the label",
-  classifier: "what the label's own classifier says",
+  classifier: "the score of the label's classifier",
 };
 const kept = { text: "", k: "10", label: null };
 
