@@ -1,15 +1,14 @@
-"""Labels whose words a text shares, best first: an inverted index from words to (label, weight).
+"""Search in the inverted index on the CPU: the labels with the largest sums over the words of a text.
 
     score_l = sum over the words of x of x_word * v_{l,word}
 
-A word of few labels is a list of (label, weight); a word of many is a column, one narrow number for each label, which
-the processor adds sixteen at a time: most of what a text adds up comes from words that many labels have. A column holds
-weight = step * code, the step a power of two. Of few labels codes have 16 bits, of many 8: then adding columns is
-reading them, 16 bits take half as long again, and no figure changes (docs/log.md).
+A word of few labels is a list of (label, weight). A word of many labels is a column: one small integer per label, which
+SIMD instructions add sixteen at a time, because most of what a text adds up comes from common words. A column holds
+weight = step * code, the step a power of two; codes have 16 bits, or 8 where there are many labels (adding columns is
+then bound by memory, and the figures do not change: docs/experiments).
 
-Sums live in scratch as long as the number of labels, which is zero before and after each row. A text without a word
-that has a column costs time in proportion to the postings it reads, not to the number of labels.
-Twin: `tests/test_lexical.py` multiplies the dense matrices.
+Sums live in scratch memory of one float per label, zero before and after each text. A text without a common word costs
+time in proportion to the postings it reads, not to the number of labels. Definition: `InvertedIndex.search`.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from .steps import FAST
 
 BLOCK = 4096  # labels whose sums stay in the nearest cache while the columns are added
 ALL = -1  # every label may have a sum
-GLANCE = 64  # labels that are passed over together where none is good enough
-SAMPLE, MORE = 32, 8  # one sum of so many is looked at to guess a bar, which so many more of them must be above
+CHUNK = 64  # labels that are skipped together where none passes the bar
+SAMPLE, MORE = 32, 8  # one sum in so many is sampled to guess a bar; so many more sampled sums must be above it
 
 
 class Postings(NamedTuple):
     """Word w names labels[indptr[w] : indptr[w + 1]], or is column column_of[w]."""
 
     indptr: np.ndarray  # int64 [W + 1]
-    labels: np.ndarray  # uint32: no number from the end, which kernels would have to allow for
+    labels: np.ndarray  # uint32: unsigned, so that numba need not handle negative indices
     weights: np.ndarray  # float32
     column_of: np.ndarray  # int32 [W], -1 where the word has none
     codes: np.ndarray  # [columns, L]: int8 or int16, or float32 where nothing may be rounded
@@ -69,29 +68,28 @@ def fill_columns(start, stop, words, postings):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def find_labels(  # type: ignore[no-untyped-def]
-    start, stop, x_indptr, x_words, x_values, postings, out_of, left_out, scratch, found_labels, found_scores,
+def search_rows(  # type: ignore[no-untyped-def]
+    start, stop, x_indptr, x_words, x_values, postings, excluded_indptr, excluded_labels, scratch, labels, scores,
     asked, answers,
 ):  # fmt: skip
     """The best labels of rows start .. stop with a score above 0; ties to the lower label.
 
-    The labels left_out[out_of[row] : out_of[row + 1]] are not among them. `answers` gets the scores of the labels
-    asked about, 0 for nobody (-1).
+    Excluded labels are not among them. `answers` gets the scores of the labels `asked` for, 0 at PAD.
     """
     for row in range(start, stop):
         words, values = x_words[x_indptr[row] : x_indptr[row + 1]], x_values[x_indptr[row] : x_indptr[row + 1]]
-        count = add_up(words, values, postings, scratch)
+        count = accumulate(words, values, postings, scratch)
         for column in range(asked.shape[1]):
             if asked[row, column] >= 0:
                 answers[row, column] = scratch.sums[asked[row, column]]
-        for j in range(out_of[row], out_of[row + 1]):
-            scratch.sums[left_out[j]] = np.float32(0.0)
-        best_labels(count, scratch, found_labels[row], found_scores[row])
+        for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
+            scratch.sums[excluded_labels[j]] = np.float32(0.0)
+        best_labels(count, scratch, labels[row], scores[row])
         clear(count, scratch)
 
 
 @njit(cache=True, nogil=True)
-def add_up(words, values, postings, scratch):  # type: ignore[no-untyped-def]
+def accumulate(words, values, postings, scratch):  # type: ignore[no-untyped-def]
     """The sums of one text. Returns how many labels it touched, noted in `touched`, or ALL: too many to note."""
     length, n_columns = 0, 0
     for word in words:
@@ -184,7 +182,7 @@ def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
 def keys_of_all(sums, room, keys):  # type: ignore[no-untyped-def]
     """The best of all labels as keys in any order; returns how many, at most `room`.
 
-    A sample of the sums tells where the bar probably is. Should too few pass it, all that are above 0 are looked at.
+    A sample of the sums tells where the bar probably is. Should too few pass it, all sums above 0 are compared.
     """
     bar = likely_bar(sums, room)
     held = _keys_above(sums, bar, room, keys)
@@ -211,10 +209,10 @@ def likely_bar(sums, room):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _keys_above(sums, bar, room, keys):  # type: ignore[no-untyped-def]
     """The best labels above a bar; labels come by rising number, so an equal one that comes later loses."""
-    held, whole = 0, len(sums) - len(sums) % GLANCE
-    for first in range(0, whole, GLANCE):
-        if how_many_above(sums[first : first + GLANCE], bar):
-            held, bar = _keep_above(first, first + GLANCE, sums, bar, room, keys, held)
+    held, whole = 0, len(sums) - len(sums) % CHUNK
+    for first in range(0, whole, CHUNK):
+        if how_many_above(sums[first : first + CHUNK], bar):
+            held, bar = _keep_above(first, first + CHUNK, sums, bar, room, keys, held)
     held, bar = _keep_above(whole, len(sums), sums, bar, room, keys, held)
     if held > room:
         select_largest(keys, held, room)
@@ -224,18 +222,18 @@ def _keys_above(sums, bar, room, keys):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def how_many_above(values, bar):  # type: ignore[no-untyped-def]
-    """Of GLANCE values; the processor compares many at a time, the more easily as their number is fixed."""
+    """Of CHUNK values: the fixed length lets the compiler use SIMD comparisons."""
     count = np.int32(0)
-    for i in range(GLANCE):
+    for i in range(CHUNK):
         count += np.int32(values[i] > bar)
     return count
 
 
 @njit(cache=True, nogil=True)
 def _keep_above(first, last, sums, bar, room, keys, held):  # type: ignore[no-untyped-def]
-    """Those of at most GLANCE labels that are above the bar, behind the keys held; (how many are held, the bar)."""
-    passed, count = np.empty(GLANCE, dtype=np.int32), 0
-    for label in range(first, last):  # without a branch: which labels pass cannot be foretold
+    """Those of at most CHUNK labels that pass the bar, behind the keys held; (how many are held, the bar)."""
+    passed, count = np.empty(CHUNK, dtype=np.int32), 0
+    for label in range(first, last):  # without a branch: the processor could not predict it
         passed[count] = label
         count += sums[label] > bar
     if held + count > len(keys):
@@ -296,7 +294,7 @@ def product(rows, label, x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def products(start, stop, labels, x_indptr, x_words, x_values, rows, x, out):  # type: ignore[no-untyped-def]
-    """out[row, column] = w_l . x + b_l of label labels[row, column]; nobody (-1) gets 0. `x` is zero scratch."""
+    """out[row, column] = w_l . x + b_l of label labels[row, column], 0 at PAD. `x` is zero scratch."""
     for row in range(start, stop):
         for j in range(x_indptr[row], x_indptr[row + 1]):
             x[x_words[j]] += x_values[j]

@@ -1,4 +1,4 @@
-"""Linear classifiers of the ranker by dual coordinate descent, one label after the other.
+"""The linear ranker on the CPU: one classifier per label by dual coordinate descent, and its training pairs.
 
     squared hinge   min_w  1/2 |w|^2 + C sum_i max(0, 1 - y_i w.x_i)^2      (Hsieh et al. 2008)
     logistic        min_w  1/2 |w|^2 + C sum_i log(1 + exp(-y_i w.x_i))     (Yu, Huang and Lin 2011)
@@ -7,7 +7,8 @@ Rows are sparse (CSR) with one more feature of value 1, the bias. A label sees i
 ends[l]] are row numbers, signs say y. w lives in a scratch array as long as the vocabulary, which is zero before
 and after each label, so a label costs time in proportion to its own pairs. The order of the pairs is shuffled by a
 generator seeded with the label, so results depend neither on threads nor on timing.
-Twin: `tests/test_dual.py` minimises the same functions with scipy and liblinear.
+The pairs are collected by label without a sparse matrix of all of them in between.
+Definition: `ranking/linear_ranker.py`, with scikit-learn's liblinear as the solver.
 """
 
 from __future__ import annotations
@@ -205,3 +206,64 @@ def solve_labels(  # type: ignore[no-untyped-def]
         biases[label - first] = bias
         filled += counts[label - first]
     return words[:filled].copy(), weights[:filled].copy(), counts, biases
+
+
+# -- training pairs ---------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def pairs_by_label(  # type: ignore[no-untyped-def]
+    found, indptr, labels, values, out_indptr, out_labels, out_values, last, places, rows, signs, write
+):
+    """Count (places[l] += 1) or write every pair once: positives, then candidates neither positive nor excluded.
+
+    Writing, places[l] is where the next pair of label l goes. `last` [L] is all -1: the last row that had the label.
+    """
+    for row in range(len(indptr) - 1):
+        for j in range(indptr[row], indptr[row + 1]):
+            label = labels[j]
+            if values[j] > 0 and last[label] != row:
+                last[label] = row
+                if write:
+                    rows[places[label]], signs[places[label]] = row, np.int8(1)
+                places[label] += 1
+        if row >= len(found):
+            continue
+        for j in range(out_indptr[row], out_indptr[row + 1]):
+            if out_values[j] > 0:
+                last[out_labels[j]] = row
+        for j in range(found.shape[1]):
+            label = found[row, j]
+            if label >= 0 and last[label] != row:
+                last[label] = row
+                if write:
+                    rows[places[label]], signs[places[label]] = row, np.int8(-1)
+                places[label] += 1
+
+
+@njit(cache=True, nogil=True)
+def pairs_of_siblings(  # type: ignore[no-untyped-def]
+    start, stop, first, group, indptr, own, above_indptr, above, out_indptr, left_out, starts, ends, rows, signs
+):
+    """The texts of the parents of nodes first + start .. first + stop, with the sign of each node, without the excluded.
+
+    All lists of texts rise. Node first + i writes from starts[i] to ends[i].
+    """
+    for i in range(start, stop):
+        node, at = first + i, starts[i]
+        ends[i] = at
+        if group[node] < 0:
+            continue
+        mine, out = indptr[node], out_indptr[node]
+        for j in range(above_indptr[group[node]], above_indptr[group[node] + 1]):
+            row = above[j]
+            while out < out_indptr[node + 1] and left_out[out] < row:
+                out += 1
+            is_mine = mine < indptr[node + 1] and own[mine] == row
+            if is_mine:
+                mine += 1
+            elif out < out_indptr[node + 1] and left_out[out] == row:
+                continue
+            rows[at], signs[at] = row, np.int8(1) if is_mine else np.int8(-1)
+            at += 1
+        ends[i] = at

@@ -1,17 +1,17 @@
-"""What ranker and label tree say of a few labels of one text.
+"""Margins of the linear ranker and paths of the label tree on the CPU, of the candidates of one text.
 
-    margin(x, l) = w_l . x + b_l                                  the ranker's
+    margin(x, l) = w_l . x + b_l                                  the linear ranker's
     path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin of the tree)^3,  at least LOWEST
 
 Both are linear in the same words, so their weights lie side by side and are read once. The weights of common words are
-the rows of labels: a label is one place in memory, fetched ahead. Any other word has a list of labels; lists are added
-up for all labels, before it is known which are asked about, and so are the nodes of the tree.
+stored by label: one place in memory per label, fetched ahead. Any other word has a list of labels; lists are summed over
+all labels, and so are the nodes of the tree.
 
-    sum_up       what the other words say of all labels, and the paths of all nodes
-    look_closer  the labels that are asked about
-    forget       the sums are zero again
+    sum_margins     the words that are not common, over all labels, and the paths of all nodes
+    label_margins   the candidates
+    clear_margins   the sums are zero again
 
-Twins: `SparseRows.products` for margins; `tests/test_closer.py` climbs label by label.
+Definition: `ranking/margins.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .postings import add_one
+from .inverted_index import add_one
 from .prefetch import LINE, fetch_one
 
 LOWEST = np.float32(-10.0)  # of a path: what is worse is all the same
 AHEAD = 6  # labels whose rows are fetched before they are read
 
 
-class Closer(NamedTuple):
+class MarginTable(NamedTuple):
     """Ranker (0) and tree (1) of the labels, and the nodes of the tree; without parents there is no tree."""
 
     column_of: np.ndarray  # int32 [W]: number of a common word, -1 of any other
@@ -43,7 +43,7 @@ class Closer(NamedTuple):
     parents: np.ndarray  # int32 [L + nodes]: a row after the own one, or -1
 
 
-class PairSums(NamedTuple):
+class MarginSums(NamedTuple):
     """What one thread writes while it adds up."""
 
     sums: np.ndarray  # float32 [L, 2], zero between texts
@@ -51,21 +51,21 @@ class PairSums(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def closer_rows(start, stop, x_indptr, x_words, x_values, table, summed, labels, margin, path):  # type: ignore[no-untyped-def]
-    """margin and path of rows start..stop; a row's labels end before its first -1."""
+def margin_rows(start, stop, x_indptr, x_words, x_values, table, summed, labels, margin, path):  # type: ignore[no-untyped-def]
+    """margin and path of rows start..stop; a row's labels end before its first PAD."""
     for row in range(start, stop):
         count, first, last = 0, x_indptr[row], x_indptr[row + 1]
         while count < labels.shape[1] and labels[row, count] >= 0:
             count += 1
         words, values = x_words[first:last], x_values[first:last]
-        sum_up(words, values, table, summed)
-        look_closer(words, values, table, summed, labels[row, :count], margin[row], path[row])
-        forget(words, table, summed)
+        sum_margins(words, values, table, summed)
+        label_margins(words, values, table, summed, labels[row, :count], margin[row], path[row])
+        clear_margins(words, table, summed)
 
 
 @njit(cache=True, nogil=True)
-def sum_up(x_words, x_values, table, summed):  # type: ignore[no-untyped-def]
-    """What the words that are not common say of all labels, and the paths of all nodes."""
+def sum_margins(x_words, x_values, table, summed):  # type: ignore[no-untyped-def]
+    """Sums over the words that are not common, of all labels, and the paths of all nodes."""
     sums, weights = summed.sums, table.weights
     for j in range(len(x_words)):
         word, value = x_words[j], x_values[j]
@@ -80,29 +80,29 @@ def sum_up(x_words, x_values, table, summed):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def climb_nodes(x_words, x_values, table, nodes):  # type: ignore[no-untyped-def]
     """The path of every node, from the top down."""
-    said, first = table.nodes, len(table.biases)
+    postings, first = table.nodes, len(table.biases)
     nodes[:] = table.node_biases
     for j in range(len(x_words)):
         word, value = x_words[j], x_values[j]
-        column = said.column_of[word]
+        column = postings.column_of[word]
         if column >= 0:
-            add_one(nodes, said.codes[column], value)
-        for place in range(said.indptr[word], said.indptr[word + 1]):
-            nodes[said.labels[place]] += value * said.weights[place]
+            add_one(nodes, postings.codes[column], value)
+        for place in range(postings.indptr[word], postings.indptr[word + 1]):
+            nodes[postings.labels[place]] += value * postings.weights[place]
     for node in range(len(nodes) - 1, -1, -1):  # parents come after their children
         nodes[node] = below(table.parents[first + node] - first, nodes, nodes[node])
 
 
 @njit(cache=True, nogil=True)
 def below(parent, nodes, margin):  # type: ignore[no-untyped-def]
-    """The path of somebody with this margin below a node, or below nobody."""
+    """The path of a label or node with this margin below its parent; PAD: it has none."""
     short = max(np.float32(0.0), np.float32(1.0) - margin)
     above = nodes[parent] if parent >= 0 else np.float32(0.0)
     return above - short * short * short
 
 
 @njit(cache=True, nogil=True)
-def look_closer(x_words, x_values, table, summed, labels, margin, path):  # type: ignore[no-untyped-def]
+def label_margins(x_words, x_values, table, summed, labels, margin, path):  # type: ignore[no-untyped-def]
     """margin and path of some labels of a text that was summed up; path is 0 where there is no tree."""
     at, by_ranker, by_tree, lines = common_words(x_words, x_values, table)
     sums, biases, first = summed.sums.reshape(-1), table.biases.reshape(-1), len(table.biases)
@@ -144,8 +144,8 @@ def common_words(x_words, x_values, table):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def forget(x_words, table, summed):  # type: ignore[no-untyped-def]
-    """Zero again what a text has added up."""
+def clear_margins(x_words, table, summed):  # type: ignore[no-untyped-def]
+    """Zero the sums of a text."""
     length = 0
     for word in x_words:
         length += table.indptr[word + 1] - table.indptr[word]

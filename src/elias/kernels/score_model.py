@@ -1,10 +1,10 @@
-"""The learned final score of labels from their parts, row by row: `fusion.Learned` of `Evidence.columns`, compiled.
+"""The score model on the CPU: scores of the candidates of a text from their features, the k best, calibration.
 
-    x = the columns of `evidence`, each at mean 0 and spread 1, held within FARTHEST spreads
+    x = the inputs of `ranking/score_model.py`, standardized and clipped
     s = u . x + v . tanh(W x + b) + bias
 
-tanh is a quotient of two polynomials, which the processor computes for eight labels at once; off by less than 4e-7.
-Twin: `Learned.__call__`.
+tanh is a quotient of two polynomials, which vectorizes (eight candidates at once); off by less than 4e-7.
+Definition: `LearnedScore` in `ranking/score_model.py`.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
 from .paths import LOW32, key_of, top_k
 from .steps import FAST
 
-PARTS = 11  # columns of their own; all but the last have a distance to the best label beside them
-RANKS = 2 * PARTS - 1  # where three more columns begin: log(1 + how many labels have more) of v.x, c.x and the vote
-N_COLUMNS = RANKS + 3
+PLAIN = len(FEATURES)
+RELATIVE = PLAIN - 1  # every feature but the last has its distance to the best candidate beside it
+RANKED = tuple([FEATURES.index(name) for name in ("combined", "centroid", "vote")])  # and these their log rank
+RANKS = PLAIN + RELATIVE  # where the log ranks begin
+N_INPUTS = RANKS + len(RANKED)
 HALF = np.uint64(32)  # bits of a key that are its value
 LOG_RANKS = np.array([math.log1p(number) for number in range(1024)], dtype=np.float32)
 BEYOND = np.float32(7.9)  # tanh is 1 up to rounding
 
 
 class Weights(NamedTuple):
-    """Of the learned score, float32."""
+    """Of the score model, float32."""
 
     mean: np.ndarray
     inverse: np.ndarray  # 1 / spread
     linear: np.ndarray
-    hidden: np.ndarray  # [units, columns]
+    hidden: np.ndarray  # [units, inputs]
     shift: np.ndarray
     out: np.ndarray
     bias: np.float32
@@ -41,46 +44,48 @@ class Weights(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def learned_scores(start, stop, parts, log_counts, weights, best, rising, scores):  # type: ignore[no-untyped-def]
-    """The scores of rows start..stop from what was `Gathered`, 0 of nobody; `log_counts` [rows, m].
+def score_rows(start, stop, features, weights, reference, scores):  # type: ignore[no-untyped-def]
+    """The scores of rows start..stop, 0 at PAD.
 
-    `best` and `rising` are an `evidence.Field`; where `rising` has no values, a row is ranked among its own.
+    `reference`: (best, sorted) of other candidates that distances and ranks are relative to; where `sorted` is empty, a
+    row is compared with its own candidates.
     """
-    room = parts.labels.shape[1]
-    columns, keys = np.zeros((N_COLUMNS, room), dtype=np.float32), np.empty(room, dtype=np.uint64)
+    best, rising = reference
+    width = features.labels.shape[1]
+    inputs, keys = np.zeros((N_INPUTS, width), dtype=np.float32), np.empty(width, dtype=np.uint64)
+    unit = np.empty(width, dtype=np.float32)
     for row in range(start, stop):
-        for place, values in enumerate((parts.both[row], parts.rows[row], parts.vote[row])):
-            ranked = columns[RANKS + place]
+        labels, values = features.labels[row], features.values[row]
+        for place in range(len(RANKED)):
             if rising.shape[2] == 0:
-                own_log_ranks(parts.labels[row], values, keys, ranked)
+                own_log_ranks(labels, values[RANKED[place]], keys, inputs[RANKS + place])
             else:
-                log_ranks(values, rising[row, place], ranked)
-        scores_of_row(row, parts, log_counts, weights, best, columns, scores[row])
+                log_ranks(values[RANKED[place]], rising[row, place], inputs[RANKS + place])
+        plain_inputs(labels, values, weights.least, inputs)
+        for i in range(RELATIVE):
+            reach = max(largest(labels, inputs[i]), best[row, i])
+            distances(inputs[i], reach, inputs[PLAIN + i])
+        scores_of_inputs(labels, inputs, weights, unit, scores[row])
 
 
 @njit(cache=True, nogil=True)
-def scores_of_row(row, parts, log_counts, weights, best, columns, total):  # type: ignore[no-untyped-def]
-    """The scores of one row whose ranks are in `columns` [N_COLUMNS, m]; the other columns have any finite content.
+def scores_of_inputs(labels, inputs, weights, unit, total):  # type: ignore[no-untyped-def]
+    """The scores of one text from its inputs [N_INPUTS, m], which are standardized in place; `unit` is scratch [m].
 
-    The labels of a row lie side by side in every column, so that eight of them are computed at a time.
+    The candidates of a text lie side by side in every input, so that SIMD instructions handle eight at a time.
     """
-    labels, unit = parts.labels[row], np.empty(columns.shape[1], dtype=np.float32)
-    plain_columns(row, parts, log_counts, weights.least, columns)
-    for part in range(PARTS - 1):
-        reach = max(largest(labels, columns[part]), best[row, part])
-        distances(columns[part], reach, columns[PARTS + part])
     total[:] = weights.bias
-    for i in range(columns.shape[0]):
-        standardise(columns[i], weights.mean[i], weights.inverse[i], weights.farthest)
-        add_times(total, columns[i], weights.linear[i])
+    for i in range(N_INPUTS):
+        standardize(inputs[i], weights.mean[i], weights.inverse[i], weights.farthest)
+        add_times(total, inputs[i], weights.linear[i])
     for j in range(len(weights.out)):
         unit[:] = weights.shift[j]
         i = 0
-        while i + 4 <= columns.shape[0]:
-            add_four_times(unit, columns[i : i + 4], weights.hidden[j, i : i + 4])
+        while i + 4 <= N_INPUTS:
+            add_four_times(unit, inputs[i : i + 4], weights.hidden[j, i : i + 4])
             i += 4
-        while i < columns.shape[0]:
-            add_times(unit, columns[i], weights.hidden[j, i])
+        while i < N_INPUTS:
+            add_times(unit, inputs[i], weights.hidden[j, i])
             i += 1
         add_tanh(total, unit, weights.out[j])
     for column in range(len(total)):
@@ -89,20 +94,19 @@ def scores_of_row(row, parts, log_counts, weights, best, columns, total):  # typ
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def plain_columns(row, parts, log_counts, least, out):  # type: ignore[no-untyped-def]
-    """The columns of the labels of a row without their distances."""
+def plain_inputs(labels, values, least, out):  # type: ignore[no-untyped-def]
+    """log p, z and log yhat from the network's features; the other features as they are."""
     one = np.float32(1.0)
-    for column in range(out.shape[1]):
-        if parts.labels[row, column] < 0:
+    for column in range(len(labels)):
+        if labels[column] < 0:
             continue
-        sigma, yhat = parts.classifier[row, column], parts.cluster_score[row, column] * parts.edge_score[row, column]
+        sigma, yhat = values[CLASSIFIER, column], values[CLUSTER_SCORE, column] * values[EDGE_SCORE, column]
         inside = min(max(sigma, least), one - least)
         out[0, column] = math.log(max(sigma * yhat, least))
         out[1, column] = math.log(inside) - math.log1p(-inside)
         out[2, column] = math.log(max(yhat, least))
-    out[3], out[4] = parts.margin[row], parts.path[row]
-    out[5], out[6], out[7] = parts.both[row], parts.text[row], parts.rows[row]
-    out[8], out[9], out[10] = parts.vote[row], parts.closest[row], log_counts[row]
+    for i in range(CLASSIFIER + 1, PLAIN):
+        out[i] = values[i]
 
 
 @njit(cache=True, nogil=True)
@@ -117,7 +121,7 @@ def largest(labels, column):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def own_log_ranks(labels, column, keys, out):  # type: ignore[no-untyped-def]
-    """log(1 + how many values of the row's own labels are larger), from one sort; `keys` is room for it."""
+    """log(1 + how many values of the row's own candidates are larger), from one sort; `keys` is scratch for it."""
     count = 0
     for place in range(len(labels)):
         out[place] = np.float32(0.0)
@@ -155,7 +159,7 @@ def distances(column, reach, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def standardise(column, mean, inverse, farthest):  # type: ignore[no-untyped-def]
+def standardize(column, mean, inverse, farthest):  # type: ignore[no-untyped-def]
     for place in range(len(column)):
         value = (column[place] - mean) * inverse
         column[place] = min(max(value, -farthest), farthest)
@@ -202,17 +206,17 @@ def tanh_of(value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def rank_rows(start, stop, labels, scores, places):  # type: ignore[no-untyped-def]
-    """Places of the best labels of each row by falling score, then rising label; -1 where there are fewer."""
+def top_rows(start, stop, labels, scores, places):  # type: ignore[no-untyped-def]
+    """Places of the best candidates of each row by falling score, then rising label; PAD where there are fewer."""
     places[start:stop] = -1
     top_k(start, stop, scores, labels, places)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def show_rows(start, stop, labels, scores, places, curve, best, values):  # type: ignore[no-untyped-def]
-    """Labels and scores at the places of each row, -1 and 0 where there is nobody (-1).
+def calibrated_rows(start, stop, labels, scores, places, curve, best, values):  # type: ignore[no-untyped-def]
+    """Labels and scores at the places of each row, PAD and 0 at PAD.
 
-    `curve` is (scores, probabilities, slope) of a `ProbabilityMap`, its twin; without scores, values are scores.
+    `curve`: (scores, probabilities, slope) of an `IsotonicCalibration`; empty: values are the scores themselves.
     """
     knots, heights, slope = curve
     for row in range(start, stop):
@@ -230,7 +234,7 @@ def show_rows(start, stop, labels, scores, places, curve, best, values):  # type
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def height_at(score, knots, heights):  # type: ignore[no-untyped-def]
-    """A curve that is straight between its knots, and level beyond the ends."""
+    """A curve that is linear between its knots and constant beyond the ends."""
     low, high = -1, len(knots)  # knots[low] <= score < knots[high]
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,8 +1,7 @@
-"""Rows of words seen from the words: a transposed sparse matrix whose common words are columns.
+"""Transposes of sparse rows: from words to labels, common words as dense columns.
 
-Labels are read by rising number, so the lists of a word are by rising label. Pairs are two matrices of the same shape
-side by side, a place being there where either has one.
-Twins: `tests/test_gathering.py` and `tests/test_closer.py` put lists and columns together to the dense matrices.
+Labels are read by rising number, so the list of a word is by rising label. The pair versions transpose two matrices of
+the same shape side by side, an entry existing where either matrix has one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def labels_of_words(words, n_words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def turn(indptr, words, weights, column_of, starts, lists, listed, columns):  # type: ignore[no-untyped-def]
+def transpose(indptr, words, weights, column_of, starts, lists, listed, columns):  # type: ignore[no-untyped-def]
     """Fill the lists (from `starts`, which ends as their ends) and the columns; columns are zero before."""
     for label in range(len(indptr) - 1):
         for place in range(indptr[label], indptr[label + 1]):
@@ -42,13 +41,13 @@ def sizes_of_pairs(indptr, words, weights, other_indptr, other_words, other_weig
     sizes, last = np.zeros(n_words, dtype=np.int64), np.full(n_words, -1, dtype=np.int64)
     largest = np.zeros((n_words, 2), dtype=np.float32)
     for label in range(len(indptr) - 1):
-        _note_label(label, 0, indptr, words, weights, sizes, last, largest)
-        _note_label(label, 1, other_indptr, other_words, other_weights, sizes, last, largest)
+        _count_label(label, 0, indptr, words, weights, sizes, last, largest)
+        _count_label(label, 1, other_indptr, other_words, other_weights, sizes, last, largest)
     return sizes, largest
 
 
 @njit(cache=True, nogil=True)
-def _note_label(label, which, indptr, words, weights, sizes, last, largest):  # type: ignore[no-untyped-def]
+def _count_label(label, which, indptr, words, weights, sizes, last, largest):  # type: ignore[no-untyped-def]
     for place in range(indptr[label], indptr[label + 1]):
         word = words[place]
         sizes[word] += last[word] != label
@@ -56,7 +55,7 @@ def _note_label(label, which, indptr, words, weights, sizes, last, largest):  # 
 
 
 @njit(cache=True, nogil=True)
-def turn_pairs(  # type: ignore[no-untyped-def]
+def transpose_pairs(  # type: ignore[no-untyped-def]
     indptr, words, weights, other_indptr, other_words, other_weights, column_of, steps, starts, codes, labels, pairs
 ):
     """Fill the rows of common words (`codes`) and the lists of the others (from `starts`, which ends as their ends);
@@ -65,15 +64,15 @@ def turn_pairs(  # type: ignore[no-untyped-def]
     last = np.full(len(column_of), -1, dtype=np.int64)
     to = column_of, steps, starts, codes, labels, pairs, last
     for label in range(len(indptr) - 1):
-        _turn_label(label, 0, indptr, words, weights, *to)
-        _turn_label(label, 1, other_indptr, other_words, other_weights, *to)
+        _transpose_label(label, 0, indptr, words, weights, *to)
+        _transpose_label(label, 1, other_indptr, other_words, other_weights, *to)
 
 
 @njit(cache=True, nogil=True)
-def _turn_label(  # type: ignore[no-untyped-def]
+def _transpose_label(  # type: ignore[no-untyped-def]
     label, which, indptr, words, weights, column_of, steps, starts, codes, labels, pairs, last
 ):
-    """What one matrix says of a label; `last` is the label that each list ends with."""
+    """The row of a label in one of the matrices; `last` is the label that each list ends with."""
     for place in range(indptr[label], indptr[label + 1]):
         word, column = words[place], column_of[words[place]]
         if column >= 0:
