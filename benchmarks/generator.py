@@ -30,7 +30,7 @@ from elias.core.embedding_table import RowTable
 from elias.encoders.protocol import Learning
 from elias.index.label_index import LabelIndex
 from elias.network.network import Network, SearchSettings
-from elias.network.searcher import Finder
+from elias.network.searcher import EncodedQuery, Searcher
 
 PARAMETERS = Path(__file__).with_name("generator.json")
 NEAR = 40  # clusters of a text whose logits are given
@@ -76,15 +76,15 @@ def describe(network: Network, phi: np.ndarray) -> tuple[Parameters, dict[str, l
     """Parameters of a network on some phi, and the quantiles that show how well they are met."""
     network = Network(
         GivenPhi(phi.shape[1]), network.clusters, network.learned_index(), network.trained_weights,
-        network.classifier_biases, network.settings, projection=network.projection, threads=network.threads,
+        network.classifier_biases, network.settings, threads=network.threads,
     )  # fmt: skip
-    finder = Finder(network)
+    searcher = Searcher(network)
     phi_BD = torch.from_numpy(phi)
     with torch.no_grad():
         logits = network.clusters(phi_BD)
-        s = finder._cluster_scores(logits).sort(dim=1, descending=True).values.numpy()
+        s = searcher.cluster_scores(EncodedQuery(phi_BD, logits)).sort(dim=1, descending=True).values.numpy()
     best = logits.sort(dim=1, descending=True).values[:, :NEAR].numpy() - logits.mean(dim=1, keepdim=True).numpy()
-    edges = finder.cpu_search.edges
+    edges = searcher.cpu_search.edges
     lengths = np.diff(edges.indptr)
     rows = [edges.scores[a:b] for a, b in zip(edges.indptr[:-1], edges.indptr[1:], strict=True) if b - a >= PROFILE]
     grid = np.linspace(0, 1, PROFILE)
@@ -95,8 +95,8 @@ def describe(network: Network, phi: np.ndarray) -> tuple[Parameters, dict[str, l
         / lengths[beam].sum()
         for beam in beams[:200]
     ]
-    found = finder.find(phi, np.arange(len(phi)), 100, explain=True)
-    shortlist = finder.find(phi, np.arange(min(200, len(phi))), network.settings.shortlist_size, explain=True)
+    found = searcher.search_rows(phi, np.arange(len(phi)), 100, explain=True)
+    shortlist = searcher.search_rows(phi, np.arange(min(200, len(phi))), network.settings.shortlist_size, explain=True)
     assert shortlist.parts is not None
     sigma = np.clip(shortlist.parts["classifier"][shortlist.labels >= 0].astype(np.float64), 1e-12, 1 - 1e-7)
     z = np.log(sigma / (1 - sigma))

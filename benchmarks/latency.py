@@ -57,9 +57,9 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     features = [quick._features([text]) for text in texts]
     looks = [quick._embed(*x) for x in features]
     nothing, sizes = Ragged.empty(1), quick.plus.sizes(5)
-    room = quick.finder.cpu_search.room_for(nothing, quick.finder.network.settings.beam_size)
-    scratch, search = quick.plus.tables.take(), quick.finder.cpu_search.take_scratch(room)
-    outs, searched = [to_be_found_for(sizes) for _ in texts], search_arguments(quick.finder, sizes)
+    room = quick.searcher.cpu_search.room_for(nothing, quick.searcher.network.settings.beam_size)
+    scratch, search = quick.plus.tables.take(), quick.searcher.cpu_search.take_scratch(room)
+    outs, searched = [to_be_found_for(sizes) for _ in texts], search_arguments(quick.searcher, sizes)
 
     def gather(i: int) -> None:
         gather_rows(  # type: ignore[call-arg]

@@ -24,7 +24,7 @@ from timing import batch_ms, machine, report, single_ms
 import elias
 from elias.core.devices import torch_threads
 from elias.network.network import Network, SearchSettings
-from elias.network.searcher import Finder
+from elias.network.searcher import Searcher
 
 K, BATCH = 100, 256
 
@@ -63,27 +63,28 @@ def with_given_phi(network: Network, settings: SearchSettings) -> Network:
 
     return Network(
         GivenPhi(network.encoder.dim), network.clusters, network.learned_index(), network.classifier_weights,
-        network.classifier_biases, settings, projection=network.projection, threads=network.threads,
+        network.classifier_biases, settings, threads=network.threads,
     )  # fmt: skip
 
 
 def compare(network: Network, phi: np.ndarray, args: argparse.Namespace) -> list[dict[str, Any]]:
-    finder, texts = Finder(network), len(phi)
-    finder.find(phi, np.arange(2), K)  # compile and make the tables
+    searcher, texts = Searcher(network), len(phi)
+    searcher.search_rows(phi, np.arange(2), K)  # compile and make the tables
 
     def rows_of(i: int, size: int) -> np.ndarray:
         return (np.arange(size) + i * size) % texts
 
-    model_answer = finder.find(phi, np.arange(BATCH), K).labels
+    def by_definition(i: int, size: int) -> Any:
+        return searcher.search_reference(searcher.encode(phi, rows_of(i, size)), K)
+
+    model_answer = searcher.search_rows(phi, np.arange(BATCH), K).labels
     rows = [
-        measured("ours", lambda i, size: finder.find(phi, rows_of(i, size), K), args, agrees=1.0, recall=1.0),
+        measured("ours", lambda i, size: searcher.search_rows(phi, rows_of(i, size), K), args, agrees=1.0, recall=1.0),
     ]
     if not args.no_torch:
         with torch_threads(args.threads):
             few = argparse.Namespace(repeats=2, singles=20)
-            rows.append(
-                measured("torch", lambda i, n: finder.find_torch(phi, rows_of(i, n), K), few, agrees=1.0, recall=1.0)
-            )
+            rows.append(measured("torch", by_definition, few, agrees=1.0, recall=1.0))
     brute, exact = brute_force(network, phi, rows_of)
     with torch_threads(args.threads):
         for name, call in brute.items():

@@ -114,7 +114,7 @@ def plain_torch() -> Iterator[None]:
 
     with (
         patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),
-        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_torch),
+        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_reference),
         patch.object(RowTable, "apply", apply),
     ):  # fmt: skip
         yield
@@ -132,7 +132,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--optimiser", default="rowwise", choices=["rowwise", "adamw", "sgd"])
+    parser.add_argument("--optimiser", default="rowwise", choices=["rowwise", "adamw"])
     parser.add_argument("--no-torch", action="store_true", help="the kernels alone")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from elias import load, load_dataset
 from elias.core.metrics import PerRow, evaluate
+from elias.core.propensity import PropensityModel
 from elias.dataset.sizes import training_counts
 from elias.evaluation.evaluate import evaluate_model
 from helpers.processes import PLUS, environment
@@ -79,10 +80,8 @@ def test_comparison_of_made_up_predictions(tiny_dataset: Path, comparison: Any) 
     for metric, found in result["against_best_peer"]["better"].items():
         assert found["peer"] == "peer", metric
         assert found["low"] < found["difference"] < found["high"]
-    counts, n_train = training_counts(data)
-    whole = evaluate(
-        made_up_predictions(data.test.labels, 0.6, seed=1), data.test.labels, label_counts=counts, n_train=n_train
-    )
+    predicted = made_up_predictions(data.test.labels, 0.6, seed=1)
+    whole = evaluate(predicted, data.test.labels, PropensityModel(*training_counts(data)))
     for metric, found in result["metrics"]["peer"].items():
         assert found["value"] == pytest.approx(whole[metric])
         assert found["low"] < found["value"] < found["high"]

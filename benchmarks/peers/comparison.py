@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from elias.core.metrics import PerRow, per_row
+from elias.core.propensity import PropensityModel
 from elias.dataset import Dataset
 from elias.dataset.sizes import training_counts
 
@@ -27,11 +28,8 @@ BLOCK = 250  # draws held at once
 def score_rows(predicted: np.ndarray, data: Dataset) -> PerRow:
     """What each test row adds to each metric. Own ids and other excluded pairs are taken out here, for everyone."""
     assert data.test is not None
-    counts, n_train = training_counts(data)
-    return per_row(
-        predicted, data.test.labels, label_counts=counts, n_train=n_train, excluded=data.test.excluded,
-        a=data.settings.propensity_a, b=data.settings.propensity_b,
-    )  # fmt: skip
+    propensity = PropensityModel(*training_counts(data), data.settings.propensity_a, data.settings.propensity_b)
+    return per_row(predicted, data.test.labels, propensity, excluded=data.test.excluded)
 
 
 def drawn(systems: Mapping[str, PerRow], *, draws: int = DRAWS, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:

@@ -134,7 +134,7 @@ def test_a_changed_setting_is_refused_by_name(run: Run, tiny_dataset: Path, tmp_
 def test_check(tiny_dataset: Path) -> None:
     done = elias("check", tiny_dataset)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"recognised +train.jsonl, test.jsonl with labels.tsv", done.stdout)
+    assert re.search(r"recognized +train.jsonl, test.jsonl with labels.tsv", done.stdout)
     assert re.search(r"A fit needs about 0\.\d GiB of memory", done.stdout)
     assert re.search(r"and about \d+ s on 2 cores", done.stdout)
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias.core.errors import InputError
-from elias.core.metrics import by_decile, deciles, evaluate, format_metrics, per_label, propensities
+from elias.core.metrics import by_decile, deciles, evaluate, format_metrics, per_label
+from elias.core.propensity import PropensityModel
 
 KS, RECALL_KS = (1, 2, 3, 5), (1, 4, 10)
 
@@ -97,11 +98,11 @@ Problem = tuple[np.ndarray, list[set[int]], list[set[int]], list[int], int]
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_evaluate_agrees_with_twin(problem: Problem) -> None:
+def test_evaluate_agrees_with_the_reference(problem: Problem) -> None:
     predicted, right, excluded, counts, n_train = problem
     before = predicted.copy()
     got = evaluate(
-        predicted, matrix_of(right, len(counts)), label_counts=np.asarray(counts), n_train=n_train,
+        predicted, matrix_of(right, len(counts)), PropensityModel(np.asarray(counts), n_train),
         ks=KS, recall_ks=RECALL_KS, excluded=matrix_of(excluded, len(counts)),
     )  # fmt: skip
     expected = slow_metrics(predicted.tolist(), right, excluded, counts, n_train)
@@ -115,7 +116,7 @@ def test_evaluate_agrees_with_twin(problem: Problem) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.integers(1, 6))
-def test_deciles_and_labels_agree_with_twin(problem: Problem, k: int) -> None:
+def test_deciles_and_labels_agree_with_the_reference(problem: Problem, k: int) -> None:
     predicted, right, excluded, counts, n_train = problem
     labels, out, label_counts = matrix_of(right, len(counts)), matrix_of(excluded, len(counts)), np.asarray(counts)
     table = by_decile(predicted, labels, label_counts=label_counts, k=k, excluded=out)
@@ -147,7 +148,7 @@ def test_deciles_and_labels_agree_with_twin(problem: Problem, k: int) -> None:
         assert decile.test_pairs == sum(len(wanted & inside) for _, wanted in scored)
         assert decile.contribution == pytest.approx(100 * contribution / max(1, len(scored)))
         assert decile.recall == pytest.approx(100 * hits / max(1, decile.test_pairs))
-    whole = evaluate(predicted, labels, label_counts=label_counts, n_train=n_train, recall_ks=[k], excluded=out)
+    whole = evaluate(predicted, labels, PropensityModel(label_counts, n_train), recall_ks=[k], excluded=out)
     assert sum(decile.contribution for decile in table) == pytest.approx(whole[f"R@{k}"])
 
 
@@ -155,7 +156,7 @@ def test_by_hand() -> None:
     labels = matrix_of([{0, 1}, {2}, set()], 4)
     predicted = np.asarray([[1, 3, 0], [0, 2, -1], [0, 1, 2]], dtype=np.int32)
     counts = np.asarray([10, 5, 1, 0])
-    got = evaluate(predicted, labels, label_counts=counts, n_train=12, recall_ks=(1, 2))
+    got = evaluate(predicted, labels, PropensityModel(counts, 12), recall_ks=(1, 2))
     assert (got.rows, got.rows_without_labels) == (2, 1)
     assert got["P@1"] == pytest.approx(50)
     assert got["P@3"] == pytest.approx(100 * (2 / 3 + 1 / 3) / 2)
@@ -172,16 +173,6 @@ def test_by_hand() -> None:
     assert got["PSnDCG@3"] == pytest.approx(100 * worst / ((w1 + w0 * second) / (1 + second) + w2))
 
 
-def test_propensities_by_hand() -> None:
-    got = propensities(np.asarray([0, 7]), 1000, 0.5, 0.4)
-    scale = (math.log(1000) - 1) * 1.4**0.5
-    assert got.tolist() == pytest.approx([1 / (1 + scale * 0.4**-0.5), 1 / (1 + scale * 7.4**-0.5)])
-    assert propensities(np.asarray([0, 1]), 1).tolist() == [1.0, 1.0]  # Cc below 0
-    assert propensities(np.asarray([0]), 0).tolist() == [1.0]
-    with pytest.raises(InputError, match=r"b must be above 0"):
-        propensities(np.asarray([0]), 10, 0.5, 0.0)
-
-
 def test_deciles_by_hand() -> None:
     assert deciles(np.asarray([1] * 10)).tolist() == list(range(10))
     assert deciles(np.asarray([0, 5, 1, 1, 1, 1, 1, 0])).tolist() == [9, 0, 5, 6, 7, 8, 9, 9]
@@ -194,9 +185,9 @@ def test_deciles_by_hand() -> None:
 def test_excluded_predictions_move_up() -> None:
     labels, excluded = matrix_of([{0, 2}], 4), matrix_of([{0, 1}], 4)
     predicted = np.asarray([[0, 1, 2]], dtype=np.int32)
-    got = evaluate(predicted, labels, label_counts=np.ones(4), n_train=9, excluded=excluded.astype(bool))
+    got = evaluate(predicted, labels, PropensityModel(np.ones(4), 9), excluded=excluded.astype(bool))
     assert got["P@1"] == got["nDCG@1"] == got["R@10"] == 100
-    all_gone = evaluate(predicted, labels, label_counts=np.ones(4), n_train=9, excluded=matrix_of([{0, 2}], 4))
+    all_gone = evaluate(predicted, labels, PropensityModel(np.ones(4), 9), excluded=matrix_of([{0, 2}], 4))
     assert all_gone.rows == 0
     assert set(all_gone.values.values()) == {0.0}
 
@@ -204,7 +195,7 @@ def test_excluded_predictions_move_up() -> None:
 def test_stored_zeros_and_unsorted_labels() -> None:
     parts = (np.asarray([1.0, 0.0, 2.0], np.float32), np.asarray([3, 1, 0]), np.asarray([0, 3]))
     labels = sp.csr_matrix(parts, shape=(1, 4))
-    got = evaluate(np.asarray([[1, 0, 3]]), labels, label_counts=np.ones(4), n_train=9)
+    got = evaluate(np.asarray([[1, 0, 3]]), labels, PropensityModel(np.ones(4), 9))
     assert got["P@1"] == 0
     assert got["P@3"] == pytest.approx(200 / 3)
 
@@ -213,18 +204,18 @@ def test_bad_arguments_are_named() -> None:
     labels, counts = matrix_of([{0}], 3), np.ones(3)
     for predicted, message in [([[3]], "from 3 to 3; there are 3"), ([[-2]], "from -2"), ([[0], [1]], "for 1 rows")]:
         with pytest.raises(InputError, match=message):
-            evaluate(np.asarray(predicted), labels, label_counts=counts, n_train=9)
+            evaluate(np.asarray(predicted), labels, PropensityModel(counts, 9))
     with pytest.raises(InputError, match="2 label counts for 3"):
-        evaluate(np.asarray([[0]]), labels, label_counts=np.ones(2), n_train=9)
+        evaluate(np.asarray([[0]]), labels, PropensityModel(np.ones(2), 9))
     with pytest.raises(InputError, match="k is 0"):
-        evaluate(np.asarray([[0]]), labels, label_counts=counts, n_train=9, ks=(0, 1))
+        evaluate(np.asarray([[0]]), labels, PropensityModel(counts, 9), ks=(0, 1))
     with pytest.raises(InputError, match="excluded pairs of shape"):
-        evaluate(np.asarray([[0]]), labels, label_counts=counts, n_train=9, excluded=matrix_of([{0}], 2))
+        evaluate(np.asarray([[0]]), labels, PropensityModel(counts, 9), excluded=matrix_of([{0}], 2))
 
 
 def test_table_and_json() -> None:
     labels = matrix_of([{0}, {1}, set()], 3)
-    got = evaluate(np.asarray([[0], [0], [0]]), labels, label_counts=np.ones(3), n_train=9)
+    got = evaluate(np.asarray([[0], [0], [0]]), labels, PropensityModel(np.ones(3), 9))
     assert format_metrics(got).splitlines() == [
         "              @1      @3      @5     @10     @20    @100",
         "P          50.00   16.67   10.00",
@@ -246,6 +237,6 @@ def test_100_000_rows_take_seconds() -> None:
     labels = sp.csr_matrix((np.ones(len(indices)), indices, np.arange(n_rows + 1) * 5), shape=(n_rows, n_labels))
     counts = rng.integers(0, 100, n_labels)
     start = time.perf_counter()
-    got = evaluate(predicted, labels, label_counts=counts, n_train=200_000)
+    got = evaluate(predicted, labels, PropensityModel(counts, 200_000))
     assert time.perf_counter() - start < 10  # about 1 s on two idle cores
     assert got["P@1"] > 99.9

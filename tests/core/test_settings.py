@@ -153,5 +153,5 @@ def test_a_decay_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(
         SettingsError, match=r"stage1\.rate_classifiers=100 with stage1\.decay=0\.01: a step would take 100 %"
     ):
-        Settings().updated({"stage1.optimiser": "sgd", "stage1.rate_classifiers": 100})
-    Settings().updated({"stage1.optimiser": "sgd", "stage1.rate_classifiers": 100, "stage1.decay": 1e-5})
+        Settings().updated({"stage1.rate_classifiers": 100})
+    Settings().updated({"stage1.rate_classifiers": 100, "stage1.decay": 1e-5})

@@ -23,11 +23,11 @@ def small() -> Dataset:
 def test_numbers() -> None:
     report = check(small())
     assert (report.labels, report.labels_with_text, report.labels_without_training_text) == (5, 2, 2)
-    assert (report.texts_a_label_mean, report.texts_a_label_median, report.texts_a_label_max) == (2.0, 2.0, 3)
+    assert (report.texts_per_label_mean, report.texts_per_label_median, report.texts_per_label_max) == (2.0, 2.0, 3)
     train, test = report.splits["train"], report.splits["test"]
-    assert (train.rows, train.positives, train.labels_a_text_mean, train.labels_a_text_max) == (4, 6, 1.5, 3)
+    assert (train.rows, train.positives, train.labels_per_text_mean, train.labels_per_text_max) == (4, 6, 1.5, 3)
     assert (train.rows_without_labels, train.repeated_texts, train.texts_also_in_train) == (1, 1, None)
-    assert (train.words_a_text_mean, train.words_a_text_max) == (1.75, 3)
+    assert (train.words_per_text_mean, train.words_per_text_max) == (1.75, 3)
     assert (test.rows, test.repeated_texts, test.texts_also_in_train) == (2, 0, 1)
 
 
@@ -38,7 +38,7 @@ def test_format_is_aligned() -> None:
     header = next(n for n, line in enumerate(lines) if line.split() == ["train", "test"])
     table = lines[header : header + 10]
     assert len({len(line) for line in table}) == 1
-    assert "\nrows                        4         2\n" in text
+    assert "\nrows                          4         2\n" in text
     assert "1 x empty text (kept)" in text
     assert "first: labels:3" in text
 
@@ -51,6 +51,6 @@ def test_json() -> None:
 
 def test_vectors_have_no_words() -> None:
     report = check(Dataset.from_arrays(np.ones((2, 3)), sp.csr_matrix(np.eye(2))))
-    assert report.splits["train"].words_a_text_mean is None
+    assert report.splits["train"].words_per_text_mean is None
     assert report.splits["train"].repeated_texts is None
-    assert "\nwords a text, mean          -\n" in format_report(report)
+    assert "\nwords per text, mean          -\n" in format_report(report)

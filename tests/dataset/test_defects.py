@@ -36,7 +36,7 @@ def problem(path: Path) -> str:
             '{"text": "x", "labels": ["a"}',
             "not JSON: Expecting ',' delimiter at position 29, near ' \"labels\": [\"a\"}'",
         ),
-        ('["x"]', "a JSON list, not an object; one {...} a line is read"),
+        ('["x"]', "a JSON list, not an object; one {...} per line is read"),
         ('{"text": "x", "lables": ["a"]}', 'field "labels": missing; did you mean "lables"?'),
         ('{"text": "x"}', 'field "labels": missing; fields of this row: "text"; dataset.toml can name another field'),
         ('{"txet": "x", "labels": []}', 'field "text": missing; did you mean "txet"?'),
@@ -124,7 +124,7 @@ def test_no_rows(tmp_path: Path) -> None:
 
 def test_json_over_several_lines(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps([{"text": "x", "labels": []}], indent=1))
-    assert problem(tmp_path).startswith("train.json:1: JSON spread over several lines; one object a line is read")
+    assert problem(tmp_path).startswith("train.json:1: JSON spread over several lines; one object per line is read")
 
 
 def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

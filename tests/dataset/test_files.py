@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias.dataset import Dataset, load_dataset
-from elias.dataset.log import (
+from elias.dataset.defects import (
     BAR_SEPARATOR,
     BLANK_LINE,
     EMPTY_TEXT,

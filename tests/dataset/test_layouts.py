@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from elias.dataset import Dataset, Rows, load_dataset
-from elias.dataset.log import LABEL_UIDS_REPEATED, NO_LABELS, REPEATED_LABEL, UNREAD_FILE, ZERO_WEIGHT
+from elias.dataset.defects import LABEL_UIDS_REPEATED, NO_LABELS, REPEATED_LABEL, UNREAD_FILE, ZERO_WEIGHT
 
 
 def notes(data: Dataset) -> dict[str, int]:

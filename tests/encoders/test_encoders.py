@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
+from elias import kernels
 from elias.core.embedding_table import RowTable, TableOptimiser, Tape
 from elias.core.errors import InputError, ModelError
 from elias.core.files import write_tensors
@@ -189,6 +190,12 @@ def test_svd_start_is_the_svd(bow: sp.csr_matrix) -> None:
     assert cosines[0] > 0.98
     np.testing.assert_allclose(np.linalg.norm(table, axis=0), strength[:dim] ** -power, rtol=0.1)
     np.testing.assert_array_equal(table, svd_embeddings(bow, dim, power=power, seed=0))
+
+
+def test_the_svd_start_without_kernels_is_the_same(bow: sp.csr_matrix) -> None:
+    by_kernel = svd_embeddings(bow, 3, power=0.5, seed=0)
+    with kernels.reference():
+        np.testing.assert_allclose(svd_embeddings(bow, 3, power=0.5, seed=0), by_kernel, rtol=1e-3, atol=1e-4)
 
 
 def test_svd_start_fills_directions_that_the_data_does_not_have() -> None:

@@ -43,7 +43,7 @@ def inputs() -> Inputs:
 @pytest.fixture
 def hybrid() -> HybridEncoder:
     words = torch.from_numpy(np.random.default_rng(2).standard_normal((WORDS, DIM)).astype(np.float32))
-    bag = BagEncoder(words, radius=3.0, dropout=0.5, word_dropout=0.3)
+    bag = BagEncoder(words, radius=3.0, dropout=0.5)
     draw = torch.Generator().manual_seed(3)
     for parameter in bag.head.parameters():  # not at its start
         parameter.data = torch.randn(parameter.shape, generator=draw) * 0.5

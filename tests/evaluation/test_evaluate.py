@@ -11,6 +11,7 @@ import pytest
 import elias
 from elias.core.errors import InputError
 from elias.core.metrics import evaluate
+from elias.core.propensity import PropensityModel
 from elias.dataset import Dataset
 from elias.evaluation.evaluate import evaluate_model
 from elias.model.model import Model
@@ -25,7 +26,7 @@ def test_the_numbers_are_those_of_the_predictions(tiny_model: Model, tiny_datase
     found = evaluate_model(tiny_model, data)
     assert data.test is not None
     predicted = tiny_model.predict(list(data.test.texts or []), k=60)
-    expected = evaluate(predicted.labels, data.test.labels, label_counts=tiny_model.label_counts, n_train=400)
+    expected = evaluate(predicted.labels, data.test.labels, PropensityModel(tiny_model.label_counts, 400))
     assert found.metrics.values == pytest.approx(expected.values)
     assert found.metrics["P@1"] > 40
     assert found.metrics["R@100"] == pytest.approx(sum(decile.contribution for decile in found.deciles))

@@ -12,7 +12,7 @@ from elias.model.model import Model
 
 
 def edges_of(model: Model) -> list[tuple[int, int, float]]:
-    index = model.finder.index
+    index = model.searcher.index
     scores = index.edge_scores()
     return [
         (cluster, int(index.labels[place]), float(scores[place]))

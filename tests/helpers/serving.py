@@ -16,11 +16,11 @@ from typing import Any
 import uvicorn
 
 from elias.server.app import create_app
-from elias.server.limits import Limits
+from elias.server.admission import Limits
 from elias.server.models import Registry
 from elias.server.protocol import protocol_with
-from elias.server.run import Server, listening
-from elias.server.service import Service
+from elias.server.run import Server, listen
+from elias.server.routes import Service
 
 PATIENCE = 30
 
@@ -115,7 +115,7 @@ def running(
 ) -> Iterator[Running]:
     """The service in a thread, until the block ends; it must end by itself then."""
     limits = limits or Limits()
-    sock = listening("127.0.0.1", 0)
+    sock = listen("127.0.0.1", 0)
     app = create_app(Registry(folders, opener), limits=limits, token=token.encode() if token else None, **options)
     config = uvicorn.Config(
         app, http=protocol_with(limits), ws="none", loop="asyncio", log_config=None, access_log=False,

@@ -8,7 +8,7 @@ import torch
 from elias.core.embedding_table import RowTable
 from elias.core.row_optimizers import TableOptimiser, step_torch
 
-KINDS = ["adamw", "rowwise", "sgd"]
+KINDS = ["adamw", "rowwise"]
 
 
 SHAPE = (12, 5)

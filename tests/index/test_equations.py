@@ -17,7 +17,7 @@ from elias.index.cluster_scores import Ragged
 from elias.index.label_index import LabelIndex
 from elias.network import classifiers
 from elias.network.network import SearchSettings
-from elias.network.searcher import Finder
+from elias.network.searcher import Searcher
 from helpers.networks import gradients_of, random_batch, small_network
 
 SEEDS = st.integers(0, 10_000)
@@ -88,7 +88,7 @@ def test_kernels_and_plain_torch_give_the_same_gradients(seed: int) -> None:
         patch.setattr(
             search, "top_k", lambda x, k, threads: search.top_k_torch(x, k, torch.arange(x.shape[1]).expand_as(x))
         )
-        patch.setattr(classifiers, "loss", classifiers.loss_torch)
+        patch.setattr(classifiers, "loss", classifiers.loss_reference)
         by_torch = gradients_of(network, phi, batch)
     for name in by_kernels:
         np.testing.assert_allclose(by_kernels[name], by_torch[name], rtol=1e-4, atol=1e-6, err_msg=name)
@@ -111,8 +111,8 @@ def test_the_order_of_rows_in_a_batch_changes_nothing() -> None:
     index = dense.random_index(rng, 10, 60)
     network = small_network(rng, index, 6, SearchSettings(beam_size=4, shortlist_size=25))
     phi = torch.from_numpy(rng.normal(size=(20, 6)).astype(np.float32))
-    finder, order = Finder(network), rng.permutation(20)
-    straight, mixed = finder.find(phi, np.arange(20), 10), finder.find(phi, order, 10)
+    searcher, order = Searcher(network), rng.permutation(20)
+    straight, mixed = searcher.search_rows(phi, np.arange(20), 10), searcher.search_rows(phi, order, 10)
     assert np.array_equal(straight.labels[order], mixed.labels)
     np.testing.assert_allclose(straight.scores[order], mixed.scores, rtol=1e-5)
 
@@ -125,7 +125,7 @@ def test_search_through_every_cluster_is_exhaustive(is_stage_1: bool) -> None:
         index = LabelIndex(indptr=index.indptr, labels=index.labels, n_labels=40)
     network = small_network(rng, index, 5, SearchSettings(beam_size=99, shortlist_size=99))
     phi = torch.from_numpy(rng.normal(size=(9, 5)).astype(np.float32))
-    found = Finder(network).find(phi, np.arange(9), 40)
+    found = Searcher(network).search_rows(phi, np.arange(9), 40)
 
     s_BC = dense.cluster_scores(network.clusters(phi).detach().numpy(), 10.0)
     yhat_BL = (s_BC[:, :, None] * dense.edge_scores(index)[None]).max(axis=1)
@@ -140,7 +140,7 @@ def test_k_larger_than_what_is_reachable_leaves_places_empty() -> None:
     rng = np.random.default_rng(3)
     index = LabelIndex.from_clusters(np.array([0, 0, 1, -1, 2]), 4)  # cluster 3 is empty, label 3 has no edge
     network = small_network(rng, index, 4, SearchSettings(beam_size=50, shortlist_size=50))
-    found = Finder(network).find(torch.ones(1, 4), np.arange(1), 9)
+    found = Searcher(network).search_rows(torch.ones(1, 4), np.arange(1), 9)
     assert sorted(found.labels[0].tolist()) == [-1] * 5 + [0, 1, 2, 4]
     assert (found.labels[0, 4:] == -1).all()
     assert (found.scores[0, 4:] == 0).all()

@@ -131,9 +131,9 @@ def test_the_parts_explain_the_score(predictor: tuple[Predictor, Any]) -> None:
         else:
             assert {"ranker", "words"} <= found.parts.keys()
         clusters, whose = found.parts["cluster"], found.parts.get("member", np.zeros_like(found.labels))
-        assert ((clusters >= 0) & (clusters < members[0].finder.index.n_clusters)).all()
+        assert ((clusters >= 0) & (clusters < members[0].searcher.index.n_clusters)).all()
         for label, cluster, member in zip(found.labels[:, 0], clusters[:, 0], whose[:, 0], strict=True):
-            index = members[member].finder.index
+            index = members[member].searcher.index
             assert label in index.labels[index.indptr[cluster] : index.indptr[cluster + 1]]
     assert model.predict(inputs, k=2).parts is None
 
@@ -157,7 +157,7 @@ def test_block_and_allow(predictor: tuple[Predictor, Any]) -> None:
 def test_candidates_get_the_score_they_have_in_the_search(predictor: tuple[Predictor, Any]) -> None:
     """With every cluster in the beam and every label in the shortlist, both ways are exact."""
     model, inputs = predictor
-    assert all(one.network.settings.beam_size >= one.finder.index.n_clusters for one in members_of(model))
+    assert all(one.network.settings.beam_size >= one.searcher.index.n_clusters for one in members_of(model))
     everything = model.predict(inputs, k=60)
     named = [dict(row) for row in everything.named()]
     rng = np.random.default_rng(0)

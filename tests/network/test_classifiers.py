@@ -36,7 +36,7 @@ def random_case(seed: int, threads: int = 1) -> tuple[torch.Tensor, torch.Tensor
 def test_kernel_and_torch_are_identical_on_integers(seed: int) -> None:
     phi, labels, weights, biases = random_case(seed, threads=1 + seed % 3)
     z = classifiers.scores(phi, labels, weights, biases)
-    assert torch.equal(z, classifiers.scores_torch(phi, labels, weights, biases, None))
+    assert torch.equal(z, classifiers.scores_reference(phi, labels, weights, biases, None))
     expected = phi.numpy() @ weights.values.numpy().T + biases.values.numpy()[:, 0]
     expected = np.where(labels >= 0, np.take_along_axis(expected, labels.clamp(min=0).numpy(), axis=1), 0.0)
     assert np.array_equal(z.numpy(), expected)
@@ -69,7 +69,7 @@ def loss_and_gradients(function: Any, case: Case, seed: int, factor: float = 1.0
 def test_the_loss_and_its_gradients_are_those_of_torch(seed: int, factor: float) -> None:
     case = random_case(seed, threads=1 + seed % 3)
     mine = loss_and_gradients(classifiers.loss, case, seed, factor)
-    twin = loss_and_gradients(classifiers.loss_torch, case, seed, factor)
+    twin = loss_and_gradients(classifiers.loss_reference, case, seed, factor)
     for name, a, b in zip(("loss", "phi", "yhat", "weights", "biases"), mine, twin, strict=True):
         np.testing.assert_allclose(
             a, b, rtol=2e-4, atol=1e-6 * max(1.0, float(np.abs(b).max(initial=0.0))), err_msg=name
@@ -101,7 +101,7 @@ def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int) -> None:
 def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
     weights, biases = RowTable(torch.ones(1, 1)), RowTable(torch.zeros(1, 1))
     found = []
-    for function in (classifiers.loss, classifiers.loss_torch):
+    for function in (classifiers.loss, classifiers.loss_reference):
         tape, phi, yhat = Tape(), torch.full((1, 1), 40.0).requires_grad_(), torch.ones(1, 1).requires_grad_()
         rest = torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1), torch.ones(1)
         value = function(phi, yhat, *rest, weights, biases, tape)
@@ -113,9 +113,9 @@ def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
 
 def test_chunks_of_the_torch_twin_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     phi, labels, weights, biases = random_case(11)
-    whole = classifiers.scores_torch(phi, labels, weights, biases, None)
+    whole = classifiers.scores_reference(phi, labels, weights, biases, None)
     monkeypatch.setattr(classifiers, "CHUNK_FLOATS", 1)
-    assert torch.equal(classifiers.scores_torch(phi, labels, weights, biases, None), whole)
+    assert torch.equal(classifiers.scores_reference(phi, labels, weights, biases, None), whole)
 
 
 def test_scores_include_the_decay_that_rows_are_owed() -> None:
@@ -130,7 +130,7 @@ def test_scores_include_the_decay_that_rows_are_owed() -> None:
         z = classifiers.scores(phi, labels, *tables).numpy()
         return [z, *loss_and_gradients(classifiers.loss, (phi, labels, *tables), 0)]
 
-    lazy, twin = scores_and_gradients(), classifiers.scores_torch(phi, labels, *tables, None).numpy()
+    lazy, twin = scores_and_gradients(), classifiers.scores_reference(phi, labels, *tables, None).numpy()
     for table in tables:
         table.settle()
     for mine, expected in zip([*lazy, twin], [*scores_and_gradients(), lazy[0]], strict=True):

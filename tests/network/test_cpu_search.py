@@ -22,19 +22,19 @@ from elias.kernels.exponent import exp, sum_of_exp
 from elias.kernels.first_look import in_steps
 from elias.network.cpu_search import _scratch, classifiers_with_codes, edges_by_score
 from elias.network.network import Network, SearchSettings
-from elias.network.quantization import StoredRows
-from elias.network.searcher import Finder
+from elias.network.quantization import QuantizedRows
+from elias.network.searcher import Searcher
 from helpers.networks import random_case, small_network
 
 SEEDS = st.integers(0, 1_000_000)
 
 
 def compare(network: Network, phi: np.ndarray, k: int, excluded: Ragged | None = None) -> Predictions:
-    """`find`, checked against `find_torch`: label by label, but for scores that rounding cannot tell apart."""
-    finder = Finder(network)
-    arguments = (torch.from_numpy(phi), np.arange(len(phi)), k)
-    found = finder.find(*arguments, excluded=excluded, explain=True)
-    twin = finder.find_torch(*arguments, excluded=excluded, explain=True)
+    """`search`, checked against `search_reference`: label by label, but for scores that rounding cannot tell apart."""
+    searcher = Searcher(network)
+    query = searcher.encode(torch.from_numpy(phi), np.arange(len(phi)))
+    found = searcher.search(query, k, excluded=excluded, explain=True)
+    twin = searcher.search_reference(query, k, excluded=excluded, explain=True)
     assert found.labels.shape == twin.labels.shape == (len(phi), k)
     np.testing.assert_array_equal((found.labels >= 0).sum(axis=1), (twin.labels >= 0).sum(axis=1))
     np.testing.assert_allclose(found.scores, twin.scores, rtol=2e-5, atol=1e-30)
@@ -77,10 +77,10 @@ def test_whole_numbers_give_the_very_same_labels(seed: int) -> None:
         network.classifier_weights, network.classifier_biases, network.settings,
     )  # fmt: skip
     phi = rng.integers(-1, 2, (5, network.clusters.in_features)).astype(np.float32)
-    finder = Finder(network)
-    arguments = (torch.from_numpy(phi), np.arange(5), k)
-    found = finder.find(*arguments, excluded=excluded)
-    np.testing.assert_array_equal(found.labels, finder.find_torch(*arguments, excluded=excluded).labels)
+    searcher = Searcher(network)
+    query = searcher.encode(torch.from_numpy(phi), np.arange(5))
+    found = searcher.search(query, k, excluded=excluded)
+    np.testing.assert_array_equal(found.labels, searcher.search_reference(query, k, excluded=excluded).labels)
 
 
 @settings(max_examples=60)
@@ -172,11 +172,11 @@ def test_an_answer_does_not_depend_on_what_came_before() -> None:
     index = dense.random_index(rng, 12, 400, density=0.3)
     network = small_network(rng, index, 8, SearchSettings(beam_size=4, shortlist_size=50))
     phi = torch.from_numpy(rng.normal(size=(40, 8)).astype(np.float32))
-    fresh = [Finder(network).find(phi, np.array([row]), 5).labels for row in range(40)]
-    used = Finder(network)
+    fresh = [Searcher(network).search_rows(phi, np.array([row]), 5).labels for row in range(40)]
+    used = Searcher(network)
     for row in rng.permutation(40).tolist():
-        used.find(phi, np.array([row]), 60, excluded=Ragged(np.array([0, 300]), np.arange(300, dtype=np.int32)))
-        np.testing.assert_array_equal(used.find(phi, np.array([row]), 5).labels, fresh[row])
+        used.search_rows(phi, np.array([row]), 60, excluded=Ragged(np.array([0, 300]), np.arange(300, dtype=np.int32)))
+        np.testing.assert_array_equal(used.search_rows(phi, np.array([row]), 5).labels, fresh[row])
 
 
 def test_many_threads_ask_at_once() -> None:
@@ -184,14 +184,14 @@ def test_many_threads_ask_at_once() -> None:
     index = dense.random_index(rng, 12, 400, density=0.3)
     network = small_network(rng, index, 8, SearchSettings(beam_size=4, shortlist_size=50), threads=2)
     phi = torch.from_numpy(rng.normal(size=(64, 8)).astype(np.float32))
-    finder = Finder(network)
-    whole = finder.find(phi, np.arange(64), 7)
+    searcher = Searcher(network)
+    whole = searcher.search_rows(phi, np.arange(64), 7)
     wrong: list[int] = []
 
     def ask(first: int) -> None:
         for _ in range(20):
             rows = np.arange(first, first + 8)
-            if not np.array_equal(finder.find(phi, rows, 7).labels, whole.labels[rows]):
+            if not np.array_equal(searcher.search_rows(phi, rows, 7).labels, whole.labels[rows]):
                 wrong.append(first)
 
     threads = [Thread(target=ask, args=(8 * i,)) for i in range(8)]
@@ -207,7 +207,7 @@ def test_many_threads_ask_at_once() -> None:
 def test_rows_in_fewer_bytes_are_searched_exactly(seed: int, precision: str) -> None:
     """The definition reads the same rounded rows, so the answers are the same."""
     network, phi, k, excluded = random_case(np.random.default_rng(seed))
-    network.classifier_weights = StoredRows.of(network.trained_weights.values.numpy(), precision, threads=2)
+    network.classifier_weights = QuantizedRows.of(network.trained_weights.values.numpy(), precision, threads=2)
     compare(network, phi, k, excluded)
 
 
@@ -215,7 +215,7 @@ def test_bfloat16_is_torchs_bfloat16() -> None:
     rng = np.random.default_rng(0)
     rows = (rng.normal(size=(50, 70)) * 10.0 ** rng.integers(-30, 30, (50, 1))).astype(np.float32)
     rows[0, :6] = [0.0, -0.0, 1e-45, 1.00390625, 1.01171875, -3e38]  # two ties among them
-    stored = StoredRows.of(rows, "bfloat16", threads=3)
+    stored = QuantizedRows.of(rows, "bfloat16", threads=3)
     np.testing.assert_array_equal(stored.decoded(), torch.from_numpy(rows).bfloat16().float().numpy())
     some = torch.tensor([3, 3, 0])
     np.testing.assert_array_equal(stored.gather(some).numpy(), stored.decoded()[some.numpy()])

@@ -1,4 +1,4 @@
-"""Equations (7) and (8) against dense float64."""
+"""Equations (7) and (8) against dense float64, and the compiled term of (7) against its definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.network.losses import classification_loss, shortlist_loss
+from elias.network.losses import MOST, TINY, classification_loss, pair_loss, pair_terms, shortlist_loss
 
 
 @settings(max_examples=30)
@@ -37,6 +37,34 @@ def test_nothing_is_infinite_at_the_extremes(z: float, yhat: float, y: float) ->
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(leaf.grad).all() for leaf in leaves)
+
+
+EXTREMES = [
+    (z, yhat, y)
+    for z in (-700.0, -100.0, -20.0, -1.0, 0.0, 1.0, 13.0, 14.0, 20.0, 100.0, 700.0)
+    for yhat in (0.0, 1e-300, 0.9 * TINY, TINY, 1e-5, 0.5, MOST, 1.0)
+    for y in (0.0, 0.5, 1.0, 2.0)
+]
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.sampled_from(EXTREMES),
+        st.tuples(st.floats(-40, 40), st.floats(0, 1, allow_subnormal=False), st.sampled_from([0.0, 0.5, 1.0, 2.0])),
+    )
+)
+def test_the_compiled_pair_has_the_value_and_the_derivatives_of_its_definition(
+    pair: tuple[float, float, float],
+) -> None:
+    """Fails when one of `pair_terms` and `pair_loss` is changed without the other."""
+    z, yhat, y = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in pair)
+    if pair[2] == 0 and abs(torch.sigmoid(z) * yhat - MOST) < 1e-9:
+        return  # on either side of the largest p, by the last bit
+    term = pair_terms(z, yhat, y)
+    by_z, by_yhat = torch.autograd.grad(term, [z, yhat])
+    expected = [term.item(), by_z.item(), by_yhat.item()]
+    assert pair_loss(*pair) == pytest.approx(expected, rel=1e-7, abs=1e-290)
 
 
 def test_pads_have_no_gradient() -> None:

@@ -90,7 +90,7 @@ def test_a_label_whose_only_rows_are_held_out() -> None:
 def test_more_clusters_than_labels_and_batches_larger_than_the_data() -> None:
     data = Dataset.from_lists(TEXTS, LABELS)
     model = fitted(data, clustering__clusters=16, stage1__batch_size=1000, stage2__batch_size=1000)
-    assert model.finder.index.n_clusters == 16
+    assert model.searcher.index.n_clusters == 16
     fitted(data, clustering__clusters=1, stage1__batch_size=1, stage2__batch_size=7, index__kappa=1, index__beam_size=1)
     fitted(data, index__shortlist_size=1, index__parent_slots=0, encoder__dim=300)
 

@@ -75,7 +75,7 @@ def test_the_beam_finds_what_predict_finds(tiny_model: Model, data: Dataset) -> 
     best = tiny_model.predict(texts, k=1).labels[:, 0]
     excluded = sp.csr_matrix((np.ones(len(texts), dtype=bool), (np.arange(len(texts)), best)), shape=(len(texts), 60))
     found, rows = np.full((len(texts), 9), -1, dtype=np.int32), np.arange(3, len(texts))
-    found_by_network(tiny_model.finder, tiny_model.prepare(texts)[0], rows, excluded, found)
+    found_by_network(tiny_model.searcher, tiny_model.prepare(texts)[0], rows, excluded, found)
     assert (found[:3] == -1).all()
     names = tiny_model.labels.ids
     for row in rows:
@@ -139,7 +139,7 @@ def test_the_margin_is_that_of_both(data: Dataset, tmp_path: Path, plus_folder: 
     assert (np.abs(weights[:, n_words:]) > 0).all()
     words = np.abs(weights[:, :n_words])
     assert (words[words > 0] >= 0.1).all()
-    phi = model.finder.look(model.prepare(texts)[0], np.arange(len(texts))).phi_BD.numpy()
+    phi = model.searcher.encode(model.prepare(texts)[0], np.arange(len(texts))).phi_BD.numpy()
     x = np.hstack([model.vectorizer.transform(texts).toarray(), 0.5 * normalise_rows(phi)])
     margins = x @ weights.T + plus.ranker.biases
     found = model.predict(texts, k=5, explain=True)

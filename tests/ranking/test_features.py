@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from elias.index.shortlist import Ragged
 from elias.model.model import Model
-from elias.network.searcher import Finder, Look
+from elias.network.searcher import EncodedQuery, Searcher
 from elias.ranking.features import Evidence
 from elias.ranking.gathering import gather_together
 from elias.ranking.inverted_index import Lexical
@@ -75,18 +75,18 @@ def test_at_once_is_step_by_step(seed: int, by_network: int, by_words: int, k: i
     """Labels from 1 to 200, texts without words, labels left out, more asked for than there are."""
     rng = np.random.default_rng(seed)
     network, phi, _, excluded = random_case(rng)
-    n_labels, finder = network.index.n_labels, Finder(network)
+    n_labels, searcher = network.index.n_labels, Searcher(network)
     plus = random_plus(rng, n_labels, by_network, by_words)
     with torch.no_grad():
-        look = Look(torch.from_numpy(phi), network.clusters(torch.from_numpy(phi)))
+        look = EncodedQuery(torch.from_numpy(phi), network.clusters(torch.from_numpy(phi)))
     bow = sparse(rng, len(phi), N_WORDS)
     everything = np.tile(np.arange(n_labels, dtype=np.int32), len(phi))
     all_labels = Ragged(np.arange(len(phi) + 1, dtype=np.int64) * n_labels, everything)
     for left_out in (None, excluded, all_labels):
         sizes = plus.sizes(k)
-        quick = plus.gather(finder, look, bow, left_out, k)
-        assert_same(quick, plus.gather_stepwise(finder, look, bow, left_out, sizes))
-        for one in gather_together([finder, finder], [look, look], plus.tables, bow, left_out, sizes, threads=2):
+        quick = plus.gather(searcher, look, bow, left_out, k)
+        assert_same(quick, plus.gather_stepwise(searcher, look, bow, left_out, sizes))
+        for one in gather_together([searcher, searcher], [look, look], plus.tables, bow, left_out, sizes, threads=2):
             assert_same(one, quick)
         if left_out is all_labels:
             assert (quick.labels == -1).all()
@@ -151,7 +151,7 @@ def test_phi_of_a_few_texts(plus_model: Model) -> None:
     texts = ["babipo nazadi vunili", "", "tarizi vafonu tarizi gibete"]
     phi, logits = (np.empty((3, width), dtype=np.float32) for width in quick._shape)
     embed_rows(0, 3, *quick._features(texts), quick._embedding, phi, logits)
-    look = plus_model.finder.look(plus_model.prepare(texts)[0], np.arange(3))
+    look = plus_model.searcher.encode(plus_model.prepare(texts)[0], np.arange(3))
     np.testing.assert_allclose(phi, look.phi_BD.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(logits, look.logits_BC.numpy(), rtol=1e-4, atol=1e-4)
     assert not phi[1].any()

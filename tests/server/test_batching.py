@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from elias.core.predictions import Predictions
-from elias.server.answers import Ask
+from elias.server.admission import Limits
 from elias.server.batching import THREADS, Batcher
 from elias.server.errors import ServiceError
-from elias.server.limits import Limits
 from elias.server.metrics import Metrics
+from elias.server.queue import Job, PredictOptions
 
 
 class Panic(BaseException):
@@ -44,7 +44,7 @@ def served(model: Echo) -> Any:
 
 
 async def asked(batcher: Batcher, text: str, model: Echo) -> list[str]:
-    return await batcher.run(served(model), Ask(k=1), [text], None, lambda: False)
+    return await batcher.run(Job(served(model), PredictOptions(k=1), [text], None, lambda: False))
 
 
 def with_batcher(work: Any) -> None:
@@ -70,7 +70,7 @@ def test_no_failure_ends_a_thread() -> None:
             with pytest.raises(ValueError, match="wrong"):
                 await asked(batcher, "wrong", Echo())
         assert "only" in (await asked(batcher, "a text", Echo()))[0]
-        assert batcher._under_way == 0
+        assert batcher._batches_under_way == 0
 
     with_batcher(work)
 
@@ -94,7 +94,7 @@ def test_a_model_that_was_replaced_is_let_go() -> None:
 def test_after_the_end_nobody_waits() -> None:
     async def work(batcher: Batcher) -> None:
         batcher.close()
-        with pytest.raises(ServiceError, match="ending"):
+        with pytest.raises(ServiceError, match="shutting down"):
             await asked(batcher, "a text", Echo())
 
     with_batcher(work)
@@ -105,6 +105,6 @@ def test_many_at_once() -> None:
         texts = ["a text", "wrong", "a text"] * 50
         found = await asyncio.gather(*(asked(batcher, text, Echo()) for text in texts), return_exceptions=True)
         assert [isinstance(answer, ValueError) for answer in found] == [text == "wrong" for text in texts]
-        assert batcher._waiting.texts == 0
+        assert batcher._queue.texts == 0
 
     with_batcher(work)

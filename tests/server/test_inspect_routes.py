@@ -12,7 +12,7 @@ import pytest
 from elias.dataset.labels import LabelSet
 from elias.evaluation.inspect import clusters_of_label, labels_of_cluster, overview
 from elias.model.model import Model
-from elias.server.label_search import LabelSearch
+from elias.server.inspect_routes import LabelSearch
 from helpers.serving import Running, running
 
 
@@ -46,7 +46,7 @@ def test_a_cluster(service: Running, tiny_model: Model) -> None:
     expected = labels_of_cluster(tiny_model, 2, 7)
     assert [item["label"] for item in answer["labels"]] == [item["label"] for item in expected]
     assert answer["words"] == tiny_model.cluster_words[2]
-    assert answer["total"] == int(np.diff(tiny_model.finder.index.indptr)[2])
+    assert answer["total"] == int(np.diff(tiny_model.searcher.index.indptr)[2])
     assert answer["stage1_total"] == int((tiny_model.stage1_clusters == 2).sum())
 
 
@@ -138,16 +138,18 @@ def test_label_ids_of_any_kind(tiny_model: Model, tiny_model_folder: Path) -> No
         assert {item["label"] for item in answer["results"][0]["labels"]} == set(odd)
 
 
-class Ensemble:
-    """What an ensemble offers: predictions, and no index of its own."""
+class PredictOnly:
+    """A model that can predict and has no index."""
+
+    n_train, gives_probabilities = 400, False
 
     def __init__(self, model: Model) -> None:
-        self.predict, self.labels = model.predict, model.labels
+        self.predict, self.labels, self.label_counts = model.predict, model.labels, model.label_counts
         self.about: dict[str, Any] = {}
 
 
-def test_a_model_without_an_index_of_its_own(tiny_model: Model, tiny_model_folder: Path) -> None:
-    with running({"both": tiny_model_folder}, lambda folder: Ensemble(tiny_model)) as found:
+def test_a_model_without_an_index_is_served_but_not_inspected(tiny_model: Model, tiny_model_folder: Path) -> None:
+    with running({"both": tiny_model_folder}, lambda folder: PredictOnly(tiny_model)) as found:
         assert found.predict(["bada"])["results"]
         assert found.get("/v1/models").json["models"][0]["explore"] is False
         assert found.get("/v1/model").status == 200

@@ -53,7 +53,7 @@ def test_explained_parts_multiply_to_the_score(service: Running, tiny_model: Mod
         for item in result["labels"]:
             product = item["cluster_score"] * item["edge_score"] * item["classifier"]
             assert item["score"] == pytest.approx(product, rel=1e-4)
-            assert 0 <= item["cluster"] < tiny_model.finder.index.n_clusters
+            assert 0 <= item["cluster"] < tiny_model.searcher.index.n_clusters
 
 
 def test_named_labels_are_scored_over_all_clusters(service: Running, tiny_model: Model, texts: list[str]) -> None:

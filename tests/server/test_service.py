@@ -17,10 +17,10 @@ from elias.cli import main
 from elias.cli import serve as command
 from elias.core.errors import EliasError, InputError, ModelError
 from elias.model.model import Model
-from elias.server import logs
-from elias.server.files import FOLDER
+from elias.server.logs import configure_logging
 from elias.server.models import Registry
-from elias.server.run import is_loopback, listening, read_token
+from elias.server.routes import PAGE_FOLDER
+from elias.server.run import is_loopback, listen, read_token
 from helpers.serving import Running, running
 
 TOKEN = "a-token-of-some-length"
@@ -124,7 +124,7 @@ def test_the_log_is_json_and_holds_no_text(service: Running, tiny_model: Model, 
     stream = io.StringIO()
     logger = logging.getLogger("elias.server")
     before = logger.handlers, logger.propagate, logger.level
-    logs.set_up(stream=stream)
+    configure_logging(stream=stream)
     try:
         secret = "geheimnis-4711"
         service.predict([secret], ids=[secret])
@@ -203,7 +203,7 @@ def test_a_model_that_cannot_be_opened_is_an_error_of_the_command(tmp_path: Path
 
 def test_the_docs_and_the_page_are_our_own(service: Running) -> None:
     """No other host is ever asked for anything."""
-    for path in FOLDER.rglob("*"):
+    for path in PAGE_FOLDER.rglob("*"):
         if path.suffix in {".html", ".css", ".js"} and "swagger" not in path.parts:
             content = path.read_text(encoding="utf-8")
             for scheme in ("http://", "https://", "//cdn"):
@@ -234,9 +234,9 @@ def test_addresses() -> None:
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("example.org")
-    sock = listening("127.0.0.1", 0)
+    sock = listen("127.0.0.1", 0)
     with sock, pytest.raises(InputError, match="cannot listen there"):
-        listening("127.0.0.1", sock.getsockname()[1])
+        listen("127.0.0.1", sock.getsockname()[1])
 
 
 def test_without_the_extra(tiny_model_folder: Path, monkeypatch: Any, capsys: Any) -> None:

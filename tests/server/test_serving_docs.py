@@ -15,7 +15,7 @@ import pytest
 
 from elias.dataset.labels import LabelSet
 from elias.model.model import Model
-from elias.server.limits import Limits
+from elias.server.admission import Limits
 from helpers.serving import Running, running
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")

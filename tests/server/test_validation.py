@@ -16,7 +16,7 @@ import pytest
 
 from elias.core.errors import SettingsError
 from elias.model.model import Model
-from elias.server.limits import Limits
+from elias.server.admission import Limits
 from helpers.serving import Running, read_all, running
 
 SMALL_LIMITS = Limits(
@@ -121,7 +121,7 @@ def test_a_body_without_a_length_is_cut_off_too(narrow: Running) -> None:
             for _ in range(100):
                 sock.sendall(piece)
         assert read_all(sock).startswith(b"HTTP/1.1 413 ")
-    assert narrow.service.batcher.bytes == 0
+    assert narrow.service.admission.bytes == 0
 
 
 def test_slow_bodies_and_slow_headers_end(narrow: Running) -> None:
@@ -137,7 +137,7 @@ def test_slow_bodies_and_slow_headers_end(narrow: Running) -> None:
         head, body = read_all(silent).split(b"\r\n\r\n", 1)
         assert head.startswith(b"HTTP/1.1 408 ")
         assert json.loads(body)["error"]["code"] == "timeout"
-    assert narrow.service.batcher.requests == 0
+    assert narrow.service.admission.requests == 0
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_full_queue_says_so_at_once(narrow: Running, tiny_model: Model, monkey
     gate = Gated(tiny_model, monkeypatch)
     with ThreadPoolExecutor(8) as pool:
         accepted = [pool.submit(narrow.predict, [f"text {n}"]) for n in range(4)]
-        wait_until(lambda: narrow.service.batcher.requests == 4)
+        wait_until(lambda: narrow.service.admission.requests == 4)
         started = time.monotonic()
         answer = narrow.post("/v1/predict", {"texts": ["one more"]})
         assert time.monotonic() - started < 5, "it does not wait for the others"
@@ -224,8 +224,8 @@ def test_a_full_queue_says_so_at_once(narrow: Running, tiny_model: Model, monkey
         assert narrow.get("/health").status == 200
         gate.open.set()
         assert all(future.result()["results"] for future in accepted), "every accepted request is answered"
-    wait_until(lambda: narrow.service.batcher.requests == 0)
-    assert narrow.service.batcher.texts == narrow.service.batcher.bytes == 0
+    wait_until(lambda: narrow.service.admission.requests == 0)
+    assert narrow.service.admission.texts == narrow.service.admission.bytes == 0
     assert b"elias_refused_total 1\n" in narrow.get("/metrics").body
 
 
@@ -236,11 +236,11 @@ def test_texts_that_do_not_fit_the_queue(tiny_model: Model, tiny_model_folder: P
         gate = Gated(tiny_model, monkeypatch)
         with ThreadPoolExecutor(6) as pool:
             accepted = [pool.submit(found.predict, [name] * 150) for name in "abc"]
-            wait_until(lambda: found.service.batcher.texts == 300)
+            wait_until(lambda: found.service.admission.texts == 300)
             assert found.post("/v1/predict", {"texts": ["d"] * 70}).status == 503
             assert found.post("/v1/predict", {"texts": ["d"] * 70, "stream": True}).status == 503
             accepted += [pool.submit(found.predict, ["e"] * 60), pool.submit(found.predict, ["f"] * 40)]
-            wait_until(lambda: found.service.batcher.texts == 400)
+            wait_until(lambda: found.service.admission.texts == 400)
             assert found.post("/v1/predict", {"texts": ["g"]}).status == 503
             gate.open.set()
             assert [len(future.result()["results"]) for future in accepted] == [150, 150, 150, 60, 40]
@@ -252,7 +252,7 @@ def test_one_text_does_not_wait_behind_thousands(service: Running, tiny_model: M
         large = [pool.submit(service.predict, [f"large {n}"] * 3000) for n in range(2)]
         wait_until(lambda: len(gate.calls) == 2)  # both places of the pool are taken
         small = pool.submit(service.predict, ["small"])
-        wait_until(lambda: service.service.batcher.requests == 3)
+        wait_until(lambda: service.service.admission.requests == 3)
         gate.open.set()
         small.result()
         assert not any(future.done() for future in large)
@@ -273,13 +273,13 @@ def test_a_client_that_went_away_costs_nothing(
             wait_until(lambda taken=number: len(gate.calls) == taken)
         sock = narrow.raw()
         sock.sendall(head % len(body) + body)
-        wait_until(lambda: narrow.service.batcher.requests == 3)
+        wait_until(lambda: narrow.service.admission.requests == 3)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         sock.close()
         time.sleep(0.1)
         gate.open.set()
         assert all(future.result()["results"] for future in first)
-    wait_until(lambda: narrow.service.batcher.requests == 0)
+    wait_until(lambda: narrow.service.admission.requests == 0)
     assert 7 not in gate.calls, "its texts were never computed"
 
 

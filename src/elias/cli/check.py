@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
         help="say what a dataset holds and what a fit would need",
-        description="Read a dataset as `fit` would: what was recognised, statistics, defects with file and line, "
+        description="Read a dataset as `fit` would: what was recognized, statistics, defects with file and line, "
         "and the memory and time a fit would take.",
     )
     parser.add_argument("data", help="dataset folder or file")

@@ -68,7 +68,7 @@ def _label(model: Any, label_id: str) -> dict[str, Any]:
 def _cluster(model: Any, cluster: int) -> dict[str, Any]:
     from ..evaluation.inspect import labels_of_cluster
 
-    n_clusters = model.finder.index.n_clusters
+    n_clusters = model.searcher.index.n_clusters
     if not 0 <= cluster < n_clusters:
         raise InputError(f"--cluster {cluster}: this model has clusters 0 to {n_clusters - 1}")
     return {"cluster": cluster, "words": model.cluster_words[cluster], "labels": labels_of_cluster(model, cluster)}

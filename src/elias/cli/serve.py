@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.threads is not None and args.threads < 1:
         raise InputError(f"--threads {args.threads}: give at least 1")
 
-    from ..server.limits import Limits
+    from ..server.admission import Limits
     from ..server.run import Options, is_loopback, read_token, serve
 
     token = read_token(Path(args.token_file)) if args.token_file else None

@@ -55,12 +55,6 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     if one_versus_all:
         epochs1 += epochs2
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
-    own_dim = kind in ("bag", "hybrid") or (kind == "vectors" and size.has_words)
-    if own_dim and settings.model.label_dim >= settings.encoder.dim:
-        raise SettingsError(
-            f"model.label_dim={settings.model.label_dim}: phi has encoder.dim={settings.encoder.dim} dimensions; "
-            "say less, or 0 for no projection"
-        )
     return replace(
         settings,
         split=replace(settings.split, validation_rows=held_out, calibration_rows=calibration),

@@ -5,9 +5,9 @@ optimiser state by row: rows that no batch touched cost nothing. That is all ano
 own a share of the rows. A `Tape` remembers what a forward pass gathered, so that after `backward` every
 gradient finds its table.
 
-Three optimisers, all by row: `table_steps`. Decay reaches untouched rows lazily: the running sum of log(1 - rate*decay)
-is kept once, and what a row has had of it is kept by row; momentum likewise. `gather` includes what is owed, so nobody
-can tell; who reads `values` settles first.
+Two optimizers, both by row: `row_optimizers`. Decay reaches untouched rows lazily: the running sum of
+log(1 - rate*decay) is kept once, and what a row has had of it is kept by row. `gather` includes what is pending;
+call `settle` before reading `values`.
 
 Values are float32, or bfloat16 with stochastic rounding: half the memory, and every write is off by up to 2^-7 of the
 value, to either side. The noise depends on (key, step, row, column) alone.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from torch import Tensor
 from .. import kernels
 from .rng import key
 from .rounding import as_array
-from .row_optimizers import STATE, Step, TableOptimiser, catch_up_torch, next_pull, step_torch, stored
+from .row_optimizers import STATE, Step, TableOptimiser, step_torch, stored
 
 SETTLED_AT_ONCE = 1 << 16  # rows
 
@@ -42,7 +41,6 @@ class RowTable:
         self.threads = threads
         self.state: dict[str, Tensor] = {}
         self.decay_sum, self.clock, self.key = 0.0, 0, 0  # the key of its noise
-        self.pull = torch.zeros(1, dtype=torch.float64)  # of momentum: `table_steps`
 
     def __len__(self) -> int:
         return len(self.values)
@@ -62,16 +60,10 @@ class RowTable:
         return as_array(self.values)
 
     def owed(self, rows: Tensor) -> Tensor | None:
-        """The factor of decay that `values[rows]` still lack; None where they lack none.
-
-        Momentum is no factor: rows that are owed some get it here.
-        """
-        if "touched" in self.state:
-            self._catch_up(rows)
-            return None
+        """The factor of decay that `values[rows]` still lack; None where they lack none."""
         if not self.state or self.decay_sum == 0.0:
             return None
-        if self.values.device.type == "cpu":
+        if kernels.serve(self.values.device):
             from ..kernels.steps import owed_rows
 
             out = torch.empty(len(rows))
@@ -89,17 +81,14 @@ class RowTable:
     @torch.no_grad()
     def step_rows(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
         """The step that `begin_step` began, on some of its rows; each row at most once in a step."""
-        if self.values.device.type == "cpu":
+        if kernels.serve(self.values.device):
             self._apply_cpu(rows, gradients, rate)
             return
         step_torch(self.step_of(rows, gradients, rate))
 
     def step_of(self, rows: Tensor, gradients: Tensor, rate: float) -> Step:
         """As the definition wants it."""
-        return Step(
-            self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser,
-            self.noise, self.clock, self.pull,
-        )  # fmt: skip
+        return Step(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser, self.noise)
 
     @property
     def noise(self) -> int:
@@ -112,8 +101,6 @@ class RowTable:
             self.start()
         self.clock += 1
         self.decay_sum += math.log1p(-rate * self.optimiser.decay)
-        if self.optimiser.kind == "sgd":
-            self.pull = next_pull(self.pull, rate, self.optimiser)
 
     def start(self) -> None:
         """Settle, and begin again with the state of a new optimiser: no moments, no steps."""
@@ -122,24 +109,17 @@ class RowTable:
         made = {
             "second": torch.zeros(n_rows, device=device),
             "steps": torch.zeros(n_rows, dtype=torch.int32, device=device),
-            "touched": torch.zeros(n_rows, dtype=torch.int32, device=device),
             "decayed": torch.zeros(n_rows, dtype=torch.float64, device=device),
         }
         if self.optimiser.kind == "adamw":
             made |= {name: torch.zeros(self.values.shape, device=device) for name in ("first", "second")}
-        if self.optimiser.kind == "sgd":
-            made["first"] = torch.zeros_like(self.values)
         self.state = {name: made[name] for name in STATE[self.optimiser.kind]}
-        self.decay_sum, self.clock, self.pull = 0.0, 0, torch.zeros(1, dtype=torch.float64)
+        self.decay_sum, self.clock = 0.0, 0
 
     @torch.no_grad()
     def settle(self) -> None:
         """Give every row what it is owed, so that `values` are what dense steps would have made them."""
         if not self.state:
-            return
-        if "touched" in self.state:
-            for rows in torch.split(torch.arange(len(self), device=self.values.device), SETTLED_AT_ONCE):
-                self._catch_up(rows)
             return
         if self.values.dtype == torch.float32:
             owed = torch.exp(self.decay_sum - self.state["decayed"]).to(self.values.dtype)
@@ -150,7 +130,7 @@ class RowTable:
 
     def _settle_rounded(self) -> None:
         """Decay of bfloat16 rows that are owed some; the others are not rounded again."""
-        if self.values.device.type == "cpu":
+        if kernels.serve(self.values.device):
             from ..kernels.rounding import decay_rows
 
             arrays = (self.array(), self.state["decayed"].numpy(), self.decay_sum, self.noise)
@@ -161,23 +141,6 @@ class RowTable:
             owed = torch.exp(self.decay_sum - self.state["decayed"][rows]).float()[:, None]
             self.values[rows] = stored(owed * self.values[rows], self.values, rows, self.noise)
 
-    @torch.no_grad()
-    def _catch_up(self, rows: Tensor) -> None:
-        """Give some rows the decay and the momentum of the steps since they were touched."""
-        if self.values.device.type == "cpu":
-            from ..kernels.steps import catch_up_rows
-
-            kernels.run(catch_up_rows, len(rows), self.threads, rows.long().contiguous().numpy(), *self._sgd_arrays())
-            return
-        late = rows[self.state["touched"][rows] != self.clock]
-        nothing = torch.zeros((len(late), self.width), device=self.values.device)
-        catch_up_torch(self.step_of(late, nothing, 0.0))
-
-    def _sgd_arrays(self) -> tuple[Any, ...]:
-        state = [as_array(self.state[name]) for name in STATE["sgd"]]
-        numbers = (self.clock, self.decay_sum, self.pull.numpy(), self.optimiser.momentum, self.noise)
-        return (self.array(), *state, *numbers)
-
     def to(self, device: torch.device | str) -> RowTable:
         """Move values and state; returns the table itself."""
         self.values = self.values.to(device)
@@ -187,27 +150,23 @@ class RowTable:
     def tensors(self) -> dict[str, Tensor]:
         """Everything a checkpoint needs, by name: the live tensors, not copies."""
         own = {"values": self.values, "decay_sum": torch.tensor(self.decay_sum, dtype=torch.float64)}
-        return {**own, "clock": torch.tensor(self.clock), "pull": self.pull, **self.state}
+        return {**own, "clock": torch.tensor(self.clock), **self.state}
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take up where `tensors` left off."""
         self.values.copy_(tensors["values"])
         self.decay_sum = float(tensors["decay_sum"])
-        self.clock = int(tensors.get("clock", 0))  # checkpoints of before there was one have no use for it
-        self.pull = tensors.get("pull", self.pull).clone()
-        own = ("values", "decay_sum", "clock", "pull")
+        self.clock = int(tensors["clock"])
+        own = ("values", "decay_sum", "clock")
         state = {name: tensor for name, tensor in tensors.items() if name not in own}
         self.state = {name: tensor.to(self.values.device, copy=True) for name, tensor in state.items()}
 
     def _apply_cpu(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
-        from ..kernels.steps import adamw_rows, rowwise_rows, sgd_rows
+        from ..kernels.steps import adamw_rows, rowwise_rows
 
         constants = self.optimiser
         given = (rows.long().contiguous().numpy(), gradients.contiguous().numpy())
-        if constants.kind == "sgd":
-            kernels.run(sgd_rows, len(rows), self.threads, *given, *self._sgd_arrays(), rate)
-            return
         places = (*given, self.array())
         state = [self.state[name].numpy() for name in STATE[constants.kind]]
         last = (constants.beta2, constants.epsilon, self.noise)

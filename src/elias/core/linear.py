@@ -20,7 +20,7 @@ BLOCK = 128  # rows of a product that one thread makes
 
 def linear(layer: nn.Linear, x_BD: Tensor, threads: int) -> Tensor:
     """layer(x); on the CPU, where gradients are wanted, by several threads."""
-    shared = x_BD.device.type == "cpu" and torch.is_grad_enabled()
+    shared = kernels.serve(x_BD.device) and torch.is_grad_enabled()
     y_BE: Tensor = _Linear.apply(x_BD, layer.weight, layer.bias, threads) if shared else layer(x_BD)  # type: ignore[no-untyped-call]
     return y_BE
 

@@ -1,17 +1,19 @@
-"""How good predictions are: P@k, nDCG@k, PSP@k, PSnDCG@k, R@k; by row, by decile and by label.
+"""Metrics of predictions: P@k, nDCG@k, PSP@k, PSnDCG@k, R@k; per row, per decile and per label.
 
     P@k      = mean over rows of  hits among the top k / k
     nDCG@k   = mean over rows of  DCG@k / best DCG@k,       DCG@k = sum over hits of 1 / log2(1 + rank)
     R@k      = mean over rows of  hits among the top k / number of labels
-    PSP@k    = sum over rows of   (sum over hits of 1 / p)  /  the best any ranking could reach, summed likewise
+    PSP@k    = sum over rows of   (sum over hits of 1 / p)  /  the best that any ranking reaches, summed likewise
     PSnDCG@k = sum over rows of   (sum over hits of 1 / (p log2(1 + rank))) / IDCG@k  /  the best, summed likewise,
                IDCG@k = sum over the first min(k, number of labels) ranks of 1 / log2(1 + rank)
-    p(label) = 1 / (1 + Cc (n + b)^-a),  Cc = (ln N - 1)(b + 1)^a,  n of N training rows have the label
+    p = propensity of the label (`propensity`)
 
-In: predicted label numbers, rows x k, best first, -1 for nothing; the rows x L matrix of right labels (a weight above
-0 is right). Out: percentages. Rows without labels are left out; a missing prediction is a miss, and so is a label's
-second appearance in a row. Excluded pairs are first taken out of the labels and of the predictions, where later ones
-move up.
+In: predicted label numbers, rows x k, best first, PAD where a row has fewer; the rows x L matrix of relevant labels (a
+weight above 0 is relevant). Out: percentages. Rows without labels are left out; a missing prediction is a miss, and so
+is a second occurrence of a label in a row. Excluded pairs are first removed from the labels and from the predictions,
+where later ones move up.
+
+Every metric follows from the ranks of the relevant labels, so those are found first (`rank_relevant`).
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from .errors import InputError
-from .hits import find_hits
+from .predictions import PAD
+from .propensity import PropensityModel
 
 N_DECILES = 10
+_BLOCK = 1 << 21  # comparisons of predictions with labels made at once: bounds memory, not results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,7 @@ class Decile:
 
 @dataclass(frozen=True, kw_only=True)
 class PerLabel:
-    """One entry a label; precision and recall in percent, 0 where there is nothing to divide by."""
+    """One entry per label; precision and recall in percent, 0 where there is nothing to divide by."""
 
     training_count: np.ndarray
     test_count: np.ndarray
@@ -79,15 +83,65 @@ class PerLabel:
     recall: np.ndarray
 
 
-def propensities(label_counts: np.ndarray, n_train: int, a: float = 0.55, b: float = 1.5) -> np.ndarray:
-    """The chance that a right label was noted, by training frequency, above 0 and at most 1.
+def evaluate(
+    predicted: np.ndarray,
+    labels: sp.csr_matrix,
+    propensity: PropensityModel,
+    *,
+    ks: Sequence[int] = (1, 3, 5),
+    recall_ks: Sequence[int] = (10, 20, 100),
+    excluded: sp.csr_matrix | None = None,
+) -> Metrics:
+    """All metrics of one set of predictions."""
+    rows = per_row(predicted, labels, propensity, ks=ks, recall_ks=recall_ks, excluded=excluded)
+    return Metrics(
+        values={name: 100.0 * _share(reached.sum(), best.sum()) for name, (reached, best) in rows.shares.items()},
+        rows=rows.n_scored,
+        rows_without_labels=int(labels.shape[0]) - rows.n_scored,
+    )
 
-    Cc is negative for fewer than 3 training rows; it is then taken as 0.
-    """
-    if a < 0 or b <= 0:
-        raise InputError(f"propensity a = {a}, b = {b}: a must not be negative and b must be above 0")
-    scale = max(0.0, (np.log(max(n_train, 1)) - 1.0) * (b + 1.0) ** a)
-    return np.asarray(1.0 / (1.0 + scale * (np.asarray(label_counts, dtype=np.float64) + b) ** -a))
+
+def per_row(
+    predicted: np.ndarray,
+    labels: sp.csr_matrix,
+    propensity: PropensityModel,
+    *,
+    ks: Sequence[int] = (1, 3, 5),
+    recall_ks: Sequence[int] = (10, 20, 100),
+    excluded: sp.csr_matrix | None = None,
+) -> PerRow:
+    """What each row with labels adds to every metric: what `evaluate` sums, and what a bootstrap resamples."""
+    _check_ks([*ks, *recall_ks])
+    relevant = rank_relevant(
+        predicted, labels, propensity.label_counts, max([*ks, *recall_ks], default=1), excluded=excluded
+    )
+    weights = 1.0 / propensity.propensities()[relevant.labels]
+    rows, ranks, counts = relevant.rows, relevant.ranks, relevant.counts
+    with_labels, ones = counts > 0, np.ones(relevant.n_scored)
+    best_order = np.lexsort((-weights, rows))  # the best ranking: in each row by falling weight
+    best_weights = weights[best_order]
+    best_ranks = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    discounts = 1.0 / np.log2(2.0 + np.arange(max(ranks.max(initial=0), best_ranks.max(initial=0)) + 1))
+    ideal = np.concatenate(([1.0], np.cumsum(discounts)))
+
+    def summed(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(rows[chosen], weights=values[chosen], minlength=len(counts))[with_labels]
+
+    measures = ("P", "nDCG", "PSP", "PSnDCG", "R")
+    shares: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {name: {} for name in measures}
+    for k in ks:
+        hit, best = ranks < k, best_ranks < k
+        idcg = ideal[np.minimum(counts, k)][rows]  # of the row of each pair
+        shares["P"][k] = summed(np.full(len(rows), 1.0 / k), hit), ones
+        shares["nDCG"][k] = summed(discounts[ranks] / idcg, hit), ones
+        shares["PSP"][k] = summed(weights, hit), summed(best_weights, best)
+        shares["PSnDCG"][k] = (
+            summed(weights * discounts[ranks] / idcg, hit), summed(best_weights * discounts[best_ranks] / idcg, best)
+        )  # fmt: skip
+    for k in recall_ks:
+        shares["R"][k] = summed(1.0 / counts[rows], ranks < k), ones
+    flat = {f"{name}@{k}": share for name, by_k in shares.items() for k, share in by_k.items()}
+    return PerRow(shares=flat, rows=np.flatnonzero(with_labels))
 
 
 def deciles(label_counts: np.ndarray) -> np.ndarray:
@@ -104,74 +158,6 @@ def deciles(label_counts: np.ndarray) -> np.ndarray:
     return found
 
 
-def evaluate(
-    predicted: np.ndarray,
-    labels: sp.csr_matrix,
-    *,
-    label_counts: np.ndarray,
-    n_train: int,
-    a: float = 0.55,
-    b: float = 1.5,
-    ks: Sequence[int] = (1, 3, 5),
-    recall_ks: Sequence[int] = (10, 20, 100),
-    excluded: sp.csr_matrix | None = None,
-) -> Metrics:
-    """All metrics of one set of predictions."""
-    rows = per_row(
-        predicted, labels, label_counts=label_counts, n_train=n_train, a=a, b=b,
-        ks=ks, recall_ks=recall_ks, excluded=excluded,
-    )  # fmt: skip
-    return Metrics(
-        values={name: 100.0 * _share(reached.sum(), best.sum()) for name, (reached, best) in rows.shares.items()},
-        rows=rows.n_scored,
-        rows_without_labels=int(labels.shape[0]) - rows.n_scored,
-    )
-
-
-def per_row(
-    predicted: np.ndarray,
-    labels: sp.csr_matrix,
-    *,
-    label_counts: np.ndarray,
-    n_train: int,
-    a: float = 0.55,
-    b: float = 1.5,
-    ks: Sequence[int] = (1, 3, 5),
-    recall_ks: Sequence[int] = (10, 20, 100),
-    excluded: sp.csr_matrix | None = None,
-) -> PerRow:
-    """What each row with labels adds to every metric: what `evaluate` sums, and what a bootstrap draws from."""
-    _check_ks([*ks, *recall_ks])
-    scored = find_hits(predicted, labels, label_counts, max([*ks, *recall_ks], default=1), excluded)
-    weights = 1.0 / propensities(label_counts, n_train, a, b)[scored.labels]
-    rows, ranks, counts = scored.rows, scored.ranks, scored.counts
-    with_labels, ones = counts > 0, np.ones(scored.n_scored)
-    best_order = np.lexsort((-weights, rows))  # the best ranking: in each row by falling weight
-    best_weights = weights[best_order]
-    places = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    discounts = 1.0 / np.log2(2.0 + np.arange(max(ranks.max(initial=0), places.max(initial=0)) + 1))
-    ideal = np.concatenate(([1.0], np.cumsum(discounts)))
-
-    def summed(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        return np.bincount(rows[chosen], weights=values[chosen], minlength=len(counts))[with_labels]
-
-    measures = ("P", "nDCG", "PSP", "PSnDCG", "R")
-    shares: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {name: {} for name in measures}
-    for k in ks:
-        hit, best = ranks < k, places < k
-        idcg = ideal[np.minimum(counts, k)][rows]  # of the row of each pair
-        shares["P"][k] = summed(np.full(len(rows), 1.0 / k), hit), ones
-        shares["nDCG"][k] = summed(discounts[ranks] / idcg, hit), ones
-        shares["PSP"][k] = summed(weights, hit), summed(best_weights, best)
-        shares["PSnDCG"][k] = (
-            summed(weights * discounts[ranks] / idcg, hit), summed(best_weights * discounts[places] / idcg, best)
-        )  # fmt: skip
-    for k in recall_ks:
-        shares["R"][k] = summed(1.0 / counts[rows], ranks < k), ones
-    flat = {f"{name}@{k}": share for name, by_k in shares.items() for k, share in by_k.items()}
-    return PerRow(shares=flat, rows=np.flatnonzero(with_labels))
-
-
 def by_decile(
     predicted: np.ndarray,
     labels: sp.csr_matrix,
@@ -182,15 +168,15 @@ def by_decile(
 ) -> list[Decile]:
     """What each decile adds to R@k, and the recall within it."""
     _check_ks([k])
-    scored = find_hits(predicted, labels, label_counts, k, excluded)
+    relevant = rank_relevant(predicted, labels, label_counts, k, excluded=excluded)
     of_label = deciles(label_counts)
-    of_pair, hit = of_label[scored.labels], scored.ranks < k
+    of_pair, hit = of_label[relevant.labels], relevant.ranks < k
 
     def summed(places: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         return np.bincount(places, weights=weights, minlength=N_DECILES)
 
     training_pairs = summed(of_label, np.asarray(label_counts, dtype=np.float64))
-    contribution = summed(of_pair[hit], 1.0 / scored.counts[scored.rows][hit]) / max(1, scored.n_scored)
+    contribution = summed(of_pair[hit], 1.0 / relevant.counts[relevant.rows][hit]) / max(1, relevant.n_scored)
     n_labels, test_pairs, hits = summed(of_label), summed(of_pair), summed(of_pair[hit])
     return [
         Decile(
@@ -215,11 +201,11 @@ def per_label(
 ) -> PerLabel:
     """Precision and recall of each label among the top k of the rows that have labels."""
     _check_ks([k])
-    scored = find_hits(predicted, labels, label_counts, k, excluded)
-    top = scored.predicted[scored.counts > 0, :k]
-    test_count = np.bincount(scored.labels, minlength=scored.n_labels)
-    predicted_count = np.bincount(top[top >= 0], minlength=scored.n_labels)
-    hits = np.bincount(scored.labels[scored.ranks < k], minlength=scored.n_labels)
+    relevant = rank_relevant(predicted, labels, label_counts, k, excluded=excluded)
+    top = relevant.predicted[relevant.counts > 0, :k]
+    test_count = np.bincount(relevant.labels, minlength=relevant.n_labels)
+    predicted_count = np.bincount(top[top >= 0], minlength=relevant.n_labels)
+    hits = np.bincount(relevant.labels[relevant.ranks < k], minlength=relevant.n_labels)
     return PerLabel(
         training_count=np.asarray(label_counts),
         test_count=test_count,
@@ -231,7 +217,7 @@ def per_label(
 
 
 def format_metrics(metrics: Metrics) -> str:
-    """A table: one line a measure, one column a k."""
+    """A table: one line per measure, one column per k."""
     names = [name.split("@") for name in metrics.values]
     ks = sorted({int(k) for _, k in names})
     lines = [f"{'':8}" + "".join(f"{'@' + str(k):>8}" for k in ks)]
@@ -249,3 +235,93 @@ def _share(part: float, whole: float) -> float:
 def _check_ks(ks: list[int]) -> None:
     if any(k < 1 for k in ks):
         raise InputError(f"k is {min(ks)}; it must be 1 or more")
+
+
+@dataclass(frozen=True)
+class RelevantPairs:
+    """The relevant (row, label) pairs, row by row, with the rank of each among the predictions of its row."""
+
+    predicted: np.ndarray  # without excluded pairs and gaps, the first `width` columns
+    rows: np.ndarray
+    labels: np.ndarray
+    ranks: np.ndarray  # 0 is the best; `width` where the label was not predicted
+    counts: np.ndarray  # relevant labels of each row
+    n_labels: int
+
+    @property
+    def n_scored(self) -> int:
+        return int((self.counts > 0).sum())
+
+
+def rank_relevant(
+    predicted: np.ndarray,
+    labels: sp.csr_matrix,
+    label_counts: np.ndarray,
+    width: int,
+    *,
+    excluded: sp.csr_matrix | None,
+) -> RelevantPairs:
+    """Check the arguments, remove excluded pairs, and rank each relevant pair among the first `width` predictions."""
+    n_rows, n_labels = (int(size) for size in labels.shape)
+    if predicted.ndim != 2 or len(predicted) != n_rows:
+        raise InputError(f"predictions of shape {predicted.shape} for {n_rows} rows; pass rows x k label numbers")
+    if len(label_counts) != n_labels:
+        raise InputError(f"{len(label_counts)} label counts for {n_labels} labels; pass one per label")
+    if predicted.size and not PAD <= predicted.min() <= predicted.max() < n_labels:
+        found = f"{predicted.min()} to {predicted.max()}"
+        raise InputError(f"predicted label numbers from {found}; there are {n_labels} labels, and {PAD} is padding")
+    rows, numbers = _pairs(labels)
+    if excluded is not None:
+        if excluded.shape != labels.shape:
+            raise InputError(f"excluded pairs of shape {excluded.shape} for labels of shape {labels.shape}")
+        out_rows, out_numbers = _pairs(excluded)
+        kept = np.isin(rows * n_labels + numbers, out_rows * n_labels + out_numbers, invert=True)
+        rows, numbers = rows[kept], numbers[kept]
+        predicted = _without(predicted, out_rows, out_numbers)
+    predicted = _close_gaps(predicted)[:, :width]
+    counts = np.bincount(rows, minlength=n_rows)
+    return RelevantPairs(predicted, rows, numbers, _ranks(predicted, rows, numbers, width), counts, n_labels)
+
+
+def _pairs(matrix: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the values above 0, row by row, each once."""
+    n_columns = max(1, int(matrix.shape[1]))
+    rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+    keys = rows * n_columns + matrix.indices
+    keys = np.unique(keys[matrix.data > 0])
+    return keys // n_columns, keys % n_columns
+
+
+def _blocks(predicted: np.ndarray, n_pairs: int) -> list[slice]:
+    size = max(1, _BLOCK // max(1, predicted.shape[1]))
+    return [slice(start, start + size) for start in range(0, n_pairs, size)]
+
+
+def _ranks(predicted: np.ndarray, rows: np.ndarray, labels: np.ndarray, width: int) -> np.ndarray:
+    """The column of each pair's label in its row, `width` where it is not there. argmax: the first occurrence."""
+    ranks = np.full(len(rows), width, dtype=np.int64)
+    if predicted.shape[1]:
+        for block in _blocks(predicted, len(rows)):
+            same = predicted[rows[block]] == labels[block, None]
+            ranks[block] = np.where(same.any(axis=1), same.argmax(axis=1), width)
+    return ranks
+
+
+def _without(predicted: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """A copy with PAD in place of the given pairs."""
+    predicted = predicted.copy()
+    for block in _blocks(predicted, len(rows)):
+        pair, column = np.nonzero(predicted[rows[block]] == labels[block, None])
+        predicted[rows[block][pair], column] = PAD
+    return predicted
+
+
+def _close_gaps(predicted: np.ndarray) -> np.ndarray:
+    """Each row's labels in order, all pads after them; only rows with gaps are copied, as most have none."""
+    missing = predicted < 0
+    gaps = np.flatnonzero((missing[:, :-1] & ~missing[:, 1:]).any(axis=1))
+    if len(gaps):
+        predicted = predicted.copy()
+        order = np.argsort(missing[gaps], axis=1, kind="stable")
+        predicted[gaps] = np.take_along_axis(predicted[gaps], order, axis=1)
+    return predicted

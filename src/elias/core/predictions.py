@@ -1,4 +1,8 @@
-"""`Predictions`: the one result type, from the network to ranker, ensemble, metrics, command line and server."""
+"""`Predictions`: the one result type, from the network to ranker, ensemble, metrics, command line and server.
+
+Rows are inputs, columns are labels in the order of falling scores. A row with fewer labels than columns ends in pads:
+label PAD, score 0.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,46 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+PAD = -1  # the number of no label, cluster or row: fills arrays whose rows differ in length
+
 PART_TYPES = {
     "cluster": np.int32,
     "cluster_score": np.float32,
     "edge_score": np.float32,
     "classifier": np.float32,
 }
-PAD = -1  # the label number where a row has fewer than k answers
-ID_PARTS = ("cluster", "member")  # parts that are numbers of something, PAD where there is no answer; others are 0
+ID_PARTS = ("cluster", "member")  # parts that hold numbers of something: padded with PAD, all others with 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
     """The best labels of each input, best first, with their scores.
 
-    `parts`, on request, explains each score: cluster (of the winning path), cluster_score (s_c),
-    edge_score (e), classifier (sigmoid of w.phi + b); score = cluster_score * edge_score * classifier.
+    Parameters
+    ----------
+    labels
+        Label numbers, int32 [inputs, k]; PAD (-1) where a row has fewer than k labels.
+    scores
+        Their scores, float32 [inputs, k]; 0 at pads.
+    parts
+        What each score is made of, on request (`explain=True`), each an array [inputs, k]: `cluster` (of the winning
+        path), `cluster_score` (s_c), `edge_score` (e_cl), `classifier` (sigmoid of w_l . phi + b_l). For the network
+        alone score = cluster_score * edge_score * classifier. A ranker and an ensemble add parts of their own.
+    ids
+        The ids of the inputs, where the caller gave them.
+    label_ids
+        The id of each label number; `named` and `records` need it.
     """
 
-    labels: np.ndarray  # int32 [n, k], PAD where there are fewer than k
-    scores: np.ndarray  # float32 [n, k], 0 where there is nothing
+    labels: np.ndarray
+    scores: np.ndarray
     parts: dict[str, np.ndarray] | None = None
-    ids: Sequence[str] | None = None  # the inputs' own ids
-    label_ids: Sequence[str] | None = None  # to give labels their names back
+    ids: Sequence[str] | None = None
+    label_ids: Sequence[str] | None = None
 
     @classmethod
     def empty(cls, k: int, *, explain: bool = False) -> Predictions:
-        """The answer to no inputs at all."""
+        """Predictions for no inputs, k columns wide."""
         parts = {name: np.empty((0, k), dtype=dtype) for name, dtype in PART_TYPES.items()} if explain else None
         return cls(labels=np.empty((0, k), np.int32), scores=np.empty((0, k), np.float32), parts=parts)
 
@@ -43,16 +60,22 @@ class Predictions:
         return len(self.labels)
 
     def named(self) -> list[list[tuple[str, float]]]:
-        """[[("evince", 0.91), ...], ...]"""
-        assert self.label_ids is not None, "these predictions carry no label names"
+        """Label ids and scores of each input: [[("evince", 0.91), ...], ...]."""
+        assert self.label_ids is not None, "these predictions carry no label ids"
         return [
             [(self.label_ids[label], float(score)) for label, score in zip(labels, scores, strict=True) if label >= 0]
             for labels, scores in zip(self.labels, self.scores, strict=True)
         ]
 
     def records(self, label_texts: Sequence[str] | None = None) -> list[list[dict[str, Any]]]:
-        """One dictionary per label with everything known about it, ready for JSON."""
-        assert self.label_ids is not None, "these predictions carry no label names"
+        """One dictionary per label with everything known about it, in types that JSON has.
+
+        Parameters
+        ----------
+        label_texts
+            The text of each label number; adds a key `text` where it is not empty.
+        """
+        assert self.label_ids is not None, "these predictions carry no label ids"
         return [
             [self._record(row, column, label_texts) for column in np.flatnonzero(self.labels[row] >= 0).tolist()]
             for row in range(len(self))
@@ -74,7 +97,7 @@ class Predictions:
         return replace(self, labels=self.labels[:, :k], scores=self.scores[:, :k], parts=parts)
 
     def above(self, threshold: float) -> Predictions:
-        """Without the labels whose score is below the threshold; they are the last of a row."""
+        """Pads in place of the labels whose score is below `threshold`."""
         low = self.scores < threshold
         labels, scores = np.where(low, PAD, self.labels), np.where(low, 0, self.scores).astype(np.float32)
         parts = self.parts and {
@@ -84,22 +107,22 @@ class Predictions:
         return replace(self, labels=labels, scores=scores, parts=parts)
 
     def resize(self, k: int) -> Predictions:
-        """With exactly k columns: nothing where there are fewer."""
-        more = k - self.labels.shape[1]
-        if more <= 0:
+        """Exactly k columns: the first k, or all and pads after them."""
+        missing = k - self.labels.shape[1]
+        if missing <= 0:
             return self.top(k)
 
-        def wide(values: np.ndarray, nothing: int = 0) -> np.ndarray:
-            return np.pad(values, ((0, 0), (0, more)), constant_values=nothing)
+        def padded(values: np.ndarray, value: int = 0) -> np.ndarray:
+            return np.pad(values, ((0, 0), (0, missing)), constant_values=value)
 
-        parts = self.parts and {name: wide(v, PAD if name in ID_PARTS else 0) for name, v in self.parts.items()}
-        return replace(self, labels=wide(self.labels, PAD), scores=wide(self.scores), parts=parts)
+        parts = self.parts and {name: padded(v, PAD if name in ID_PARTS else 0) for name, v in self.parts.items()}
+        return replace(self, labels=padded(self.labels, PAD), scores=padded(self.scores), parts=parts)
 
     def to_csr(self, n_labels: int) -> sp.csr_matrix:
-        """Scores as a sparse n x L matrix."""
+        """Scores as a sparse matrix, inputs x `n_labels`."""
         rows, columns = np.nonzero(self.labels >= 0)
-        found = (self.scores[rows, columns], (rows, self.labels[rows, columns]))
-        return sp.csr_matrix(found, shape=(len(self), n_labels))
+        entries = (self.scores[rows, columns], (rows, self.labels[rows, columns]))
+        return sp.csr_matrix(entries, shape=(len(self), n_labels))
 
 
 def stack(pieces: Sequence[Predictions]) -> Predictions:

@@ -28,7 +28,7 @@ def rounded_torch(values_RD: Tensor, rows_R: Tensor, noise: int) -> Tensor:
 
 def average_rounded(mean: Tensor, values: Tensor, weight: float, noise: int, *, threads: int = 1) -> None:
     """mean += weight * (values - mean), all bfloat16, in place."""
-    if mean.device.type == "cpu":
+    if kernels.serve(mean.device):
         from ..kernels.rounding import average_rows
 
         kernels.run(average_rows, len(mean), threads, as_array(mean), as_array(values), weight, noise)

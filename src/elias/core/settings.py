@@ -40,7 +40,6 @@ class ModelSettings:
         "float32", "of the label classifiers in training; bfloat16: half the memory, rounded at random",
         choices=("float32", "bfloat16"),
     )  # fmt: skip
-    label_dim: int = setting(0, "dimension of the label classifiers, behind a learned projection of phi; 0: d", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,6 @@ class EncoderSettings:
     kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=ENCODERS)
     dim: int = setting(512, "dimension of phi (bag, hybrid, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
-    word_dropout: float = setting(0.0, "words of a training text left out at random (bag, hybrid)", low=0.0, high=0.99)
     radius: float = setting(8.0, "length of phi", low=0.001)
     svd_power: float = setting(0.5, "how strongly the SVD start evens out its directions", low=0.0, high=1.0)
     model: str = setting("", "transformer, hybrid: name or folder of a Hugging Face model")
@@ -133,10 +131,8 @@ class StageSettings:
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
     optimiser: str = setting(
-        "rowwise", "of the large tables: one step size a row, adamw, or (label classifiers only) sgd with momentum",
-        choices=("rowwise", "adamw", "sgd"),
-    )  # fmt: skip
-    momentum: float = setting(0.9, "of sgd", low=0.0, high=0.999)
+        "rowwise", "of the large tables: AdamW with one step size per row, or per value", choices=("rowwise", "adamw")
+    )
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
     accumulate: int = setting(1, "batches whose gradients the tables take in one step", letter="k", low=1)
     average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0, high=1)
@@ -213,6 +209,9 @@ class RunSettings:
     member: int = setting(0, "number of this model in an ensemble: another clustering, order and noise", low=0)
     device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
     threads: int | None = setting(None, "CPU threads; default: the cores of this machine", low=1)
+    kernels: bool = setting(
+        True, "use the compiled kernels on a CPU; false: the reference implementation in numpy and torch for everything"
+    )
     check_memory: bool = setting(True, "refuse a fit that needs more memory than there is")
     checkpoint_seconds: float = setting(45.0, "seconds of training between two checkpoints", low=0.0)
 

@@ -1,10 +1,10 @@
-"""Data in: recognise a layout, read it, and hand over rows, labels and what was noticed on the way."""
+"""Data in: recognize a layout, read it, and return rows, labels and notes on what was skipped or repaired."""
 
 from .check import Report, check, format_report
 from .dataset import Dataset
+from .defects import Note
 from .labels import LabelSet
-from .log import Note
-from .recognise import collect_defects, load_dataset
+from .layouts import collect_defects, load_dataset
 from .rows import KIND_LABEL_TEXT, KIND_TEXT, Rows, TextColumn
 from .settings import DatasetSettings
 

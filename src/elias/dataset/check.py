@@ -1,6 +1,6 @@
-"""What is in a dataset, in numbers: sizes, labels a text, texts a label, and what looks odd.
+"""What is in a dataset, in numbers: sizes, labels per text, texts per label, and notes.
 
-`check(dataset)` counts, `format_report` prints for people, `as_dict` is for JSON.
+`check(dataset)` counts, `format_report` is a table of plain text, `as_dict` is for JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .dataset import Dataset
-from .log import Note
+from .defects import Note
 from .rows import Rows, TextColumn
 
 
@@ -22,19 +22,19 @@ class SplitReport:
 
     rows: int
     positives: int
-    labels_a_text_mean: float
-    labels_a_text_max: int
+    labels_per_text_mean: float
+    labels_per_text_max: int
     rows_without_labels: int
     excluded_pairs: int
-    words_a_text_mean: float | None
-    words_a_text_max: int | None
+    words_per_text_mean: float | None
+    words_per_text_max: int | None
     repeated_texts: int | None  # rows whose text occurred before in the split
     texts_also_in_train: int | None  # None for train itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything `elias check` says about a dataset."""
+    """Everything `elias check` prints about a dataset."""
 
     name: str
     layout: str
@@ -42,9 +42,9 @@ class Report:
     labels: int
     labels_with_text: int
     labels_without_training_text: int
-    texts_a_label_mean: float  # over labels that have any
-    texts_a_label_median: float
-    texts_a_label_max: int
+    texts_per_label_mean: float  # over labels that have any
+    texts_per_label_median: float
+    texts_per_label_max: int
     splits: dict[str, SplitReport]
     notes: list[Note]
 
@@ -55,8 +55,8 @@ class Report:
 
 def check(dataset: Dataset) -> Report:
     """Count what is there. Reads every text once."""
-    texts_a_label = np.bincount(dataset.train.labels.indices, minlength=len(dataset.labels))
-    used = texts_a_label[texts_a_label > 0]
+    texts_per_label = np.bincount(dataset.train.labels.indices, minlength=len(dataset.labels))
+    used = texts_per_label[texts_per_label > 0]
     train_texts = None if dataset.train.texts is None else _hashes(dataset.train.texts)
     return Report(
         name=dataset.name,
@@ -64,17 +64,17 @@ def check(dataset: Dataset) -> Report:
         fingerprint=dataset.fingerprint(),
         labels=len(dataset.labels),
         labels_with_text=sum(1 for text in dataset.labels.texts if text),
-        labels_without_training_text=int((texts_a_label == 0).sum()),
-        texts_a_label_mean=float(used.mean()) if len(used) else 0.0,
-        texts_a_label_median=float(np.median(used)) if len(used) else 0.0,
-        texts_a_label_max=int(used.max()) if len(used) else 0,
+        labels_without_training_text=int((texts_per_label == 0).sum()),
+        texts_per_label_mean=float(used.mean()) if len(used) else 0.0,
+        texts_per_label_median=float(np.median(used)) if len(used) else 0.0,
+        texts_per_label_max=int(used.max()) if len(used) else 0,
         splits={name: _split(name, rows, train_texts) for name, rows in dataset.splits.items()},
         notes=list(dataset.notes),
     )
 
 
 def _split(name: str, rows: Rows, train_texts: np.ndarray | None) -> SplitReport:
-    labels_a_text = np.diff(rows.labels.indptr)
+    labels_per_text = np.diff(rows.labels.indptr)
     words = None if rows.texts is None else np.array([len(text.split()) for text in rows.texts])
     hashes = None
     if rows.texts is not None:
@@ -85,19 +85,19 @@ def _split(name: str, rows: Rows, train_texts: np.ndarray | None) -> SplitReport
     return SplitReport(
         rows=len(rows),
         positives=int(rows.labels.nnz),
-        labels_a_text_mean=float(labels_a_text.mean()),
-        labels_a_text_max=int(labels_a_text.max()),
-        rows_without_labels=int((labels_a_text == 0).sum()),
+        labels_per_text_mean=float(labels_per_text.mean()),
+        labels_per_text_max=int(labels_per_text.max()),
+        rows_without_labels=int((labels_per_text == 0).sum()),
         excluded_pairs=int(rows.excluded.nnz),
-        words_a_text_mean=None if words is None else float(words.mean()),
-        words_a_text_max=None if words is None else int(words.max()),
+        words_per_text_mean=None if words is None else float(words.mean()),
+        words_per_text_max=None if words is None else int(words.max()),
         repeated_texts=None if hashes is None else len(hashes) - len(np.unique(hashes)),
         texts_also_in_train=overlap,
     )
 
 
 def _hashes(texts: TextColumn) -> np.ndarray:
-    """64 bits a text: two of 2 million texts collide once in ten million datasets."""
+    """64 bits per text: two of 2 million texts collide once in ten million datasets."""
     return np.fromiter((hash(text) for text in texts), dtype=np.int64, count=len(texts))
 
 
@@ -105,13 +105,13 @@ def format_report(report: Report) -> str:
     """The report as aligned plain text."""
     head = [
         ("dataset", report.name),
-        ("recognised", report.layout),
+        ("recognized", report.layout),
         ("labels", f"{report.labels:,} ({report.labels_with_text:,} with a text of their own)"),
         ("without training text", f"{report.labels_without_training_text:,}"),
         (
-            "texts a label",
-            f"mean {report.texts_a_label_mean:,.1f}, median {report.texts_a_label_median:,.0f}, "
-            f"max {report.texts_a_label_max:,}",
+            "texts per label",
+            f"mean {report.texts_per_label_mean:,.1f}, median {report.texts_per_label_median:,.0f}, "
+            f"max {report.texts_per_label_max:,}",
         ),
         ("fingerprint", report.fingerprint),
     ]
@@ -130,12 +130,12 @@ def format_report(report: Report) -> str:
 def _table(splits: dict[str, SplitReport]) -> Iterable[str]:
     rows = {
         "rows": [f"{split.rows:,}" for split in splits.values()],
-        "labels a text, mean": [f"{split.labels_a_text_mean:,.2f}" for split in splits.values()],
-        "labels a text, max": [f"{split.labels_a_text_max:,}" for split in splits.values()],
+        "labels per text, mean": [f"{split.labels_per_text_mean:,.2f}" for split in splits.values()],
+        "labels per text, max": [f"{split.labels_per_text_max:,}" for split in splits.values()],
         "rows without labels": [f"{split.rows_without_labels:,}" for split in splits.values()],
         "excluded pairs": [f"{split.excluded_pairs:,}" for split in splits.values()],
-        "words a text, mean": [_shown(split.words_a_text_mean, ",.1f") for split in splits.values()],
-        "words a text, max": [_shown(split.words_a_text_max, ",") for split in splits.values()],
+        "words per text, mean": [_shown(split.words_per_text_mean, ",.1f") for split in splits.values()],
+        "words per text, max": [_shown(split.words_per_text_max, ",") for split in splits.values()],
         "repeated texts": [_shown(split.repeated_texts, ",") for split in splits.values()],
         "texts also in train": [_shown(split.texts_also_in_train, ",") for split in splits.values()],
     }

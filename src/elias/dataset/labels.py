@@ -1,13 +1,27 @@
-"""The label vocabulary: ids, texts, and the number each label has inside ELIAS.
+"""Labels: their ids, texts, and the number that each has inside ELIAS.
 
-A label's number is its place in `ids`; it never changes for the life of a model. Ids come from the
-user's files and go back to the user unchanged.
+    labels.tsv      id <tab> text [<tab> alternative names]       one label per line, no header
+
+A line of one column is a label whose id is its own text. Labels of the label file come first, then those of the rows
+in the order of their first occurrence. A label's number is its place in `ids`; it never changes for the life of a
+model. Ids come from the user's files and go back to the user unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
+
+from ..core.errors import DataError
+from .defects import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, ReadLog, place
+from .files import Folder, numbered_lines
+
+MOST_LABELS = 50_000_000  # some 5 GB of names
+LABEL_TEXT_FILES = ("Y.txt", "raw/Y.txt", "raw_data/Y.txt", "output-items.txt", "lbl_X.txt", "raw/lbl_X.txt")
+_NOT_IN_IDS = re.compile("[\t\n\r\0\ud800-\udfff]")
+_AMBIGUOUS = -1  # in place of a label number: several labels share the text
 
 
 class LabelSet:
@@ -34,3 +48,125 @@ class LabelSet:
     @cached_property
     def has_texts(self) -> bool:
         return any(self.texts)
+
+
+class LabelSetBuilder:
+    """A label set that grows while rows are read. A label that is not an id is looked up as a text, then added."""
+
+    def __init__(self, log: ReadLog) -> None:
+        self.log = log
+        self.ids: list[str] = []
+        self.texts: list[str] = []
+        self.alternatives: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self.listed = 0  # the first `listed` labels come from a label file
+        self._number_of_text: dict[str, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, label: str, text: str = "", alternatives: str = "") -> int:
+        number = len(self.ids)
+        self.numbers[label] = number
+        self.ids.append(label)
+        self.texts.append(text)
+        self.alternatives.append(alternatives)
+        return number
+
+    def add_numbers(self, count: int, texts: Iterable[str] | None = None) -> None:
+        """The labels of a layout that only numbers them: "0", "1", ..."""
+        if count > MOST_LABELS:
+            raise DataError(f"{count:,} labels; at most {MOST_LABELS:,} can be numbered, is the file damaged?")
+        for number, text in zip(range(count), texts if texts is not None else [""] * count, strict=True):
+            self.add(str(number), text)
+        self.end_label_file()
+
+    def end_label_file(self) -> None:
+        """What was added so far is the label file; a label that rows add from here on is noted."""
+        self.listed = len(self.ids)
+
+    def number(self, label: str, file: Path | str, line: int | None) -> int:
+        """The number of a label that occurs in a row."""
+        number = self.numbers.get(label)
+        if number is not None:
+            return number
+        problem = id_problem(label)
+        if problem:
+            raise DataError(f"label {label!r} {problem}", file=file, line=line)
+        if self.listed:
+            number = self._by_text(label, file, line)
+            if number is not None:
+                return number
+            self.log.note(UNLISTED_LABEL, place(file, line, f'"{label}"'))
+        return self.add(label)
+
+    def _by_text(self, label: str, file: Path | str, line: int | None) -> int | None:
+        if self._number_of_text is None:  # only rows that name labels by text pay for this table
+            self._number_of_text = {}
+            for number, text in enumerate(self.texts[: self.listed]):
+                if text:
+                    self._number_of_text[text] = _AMBIGUOUS if text in self._number_of_text else number
+        found = self._number_of_text.get(label)
+        if found is None:
+            return None
+        if found == _AMBIGUOUS:
+            raise DataError(f'label "{label}" is the text of several labels; use the id', file=file, line=line)
+        self.log.note(LABEL_BY_NAME, place(file, line, f'"{label}" is "{self.ids[found]}"'))
+        return found
+
+    def label_set(self) -> LabelSet:
+        return LabelSet(self.ids, self.texts, self.alternatives)
+
+
+def id_problem(label: str) -> str:
+    """Why a text cannot be a label id; empty if it can. An id must survive as a cell of labels.tsv."""
+    if not label.strip():
+        return "is empty"
+    found = _NOT_IN_IDS.search(label)
+    if found is None:
+        return ""
+    if found.group() in "\t\n\r\0":
+        return "contains a tab, a line break or NUL; replace them by spaces"
+    return "contains half of a surrogate pair; it is not valid Unicode"
+
+
+def read_label_file(file: Path, labels: LabelSetBuilder) -> None:
+    """labels.tsv into an empty label set."""
+    first_seen: dict[str, int] = {}
+    log = labels.log
+    for line, text in numbered_lines(file, log):
+        if not text.strip():
+            log.note(BLANK_LINE, place(file, line))
+            continue
+        label, *rest = text.split("\t")
+        if problem := id_problem(label):
+            log.defect(DataError(f"label {label!r} {problem}", file=file, line=line))
+        elif label in first_seen:
+            log.defect(DataError(f'label "{label}" is already in line {first_seen[label]}', file=file, line=line))
+        else:
+            first_seen[label] = line
+            labels.add(label, rest[0].strip() if rest else label, "; ".join(rest[1:]).strip())
+    labels.end_label_file()
+
+
+def read_column_labels(folder: Folder, n_labels: int, log: ReadLog) -> LabelSetBuilder:
+    """Labels of a layout whose labels are the columns of a matrix.
+
+    Names come from labels.tsv (in column order) or Y.txt (one text per line); without them a label's id is its number.
+    """
+    labels = LabelSetBuilder(log)
+    label_file = folder.find("labels.tsv")
+    text_file = None if label_file else folder.find(*LABEL_TEXT_FILES)
+    if label_file is not None:
+        read_label_file(label_file, labels)
+    elif text_file is not None:
+        texts = [text for _, text in numbered_lines(text_file)]
+        if len(texts) == n_labels:
+            labels.add_numbers(n_labels, texts)
+        else:
+            raise DataError(f"{len(texts):,} lines, the label matrix has {n_labels:,} columns", file=text_file)
+    else:
+        labels.add_numbers(n_labels)
+    if len(labels) != n_labels:
+        raise DataError(f"{len(labels):,} labels, the label matrix has {n_labels:,} columns", file=label_file)
+    return labels

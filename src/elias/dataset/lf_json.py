@@ -13,36 +13,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..core.errors import DataError, did_you_mean
-from .folder import Folder, Recognised
-from .jsonl import read_objects
-from .log import LABEL_UIDS_REPEATED, ZERO_WEIGHT, Log, place
-from .raw_rows import collect
-from .records import Record
-from .vocabulary import Vocabulary, id_problem
+from .defects import LABEL_UIDS_REPEATED, ZERO_WEIGHT, ReadLog, place
+from .files import Folder
+from .labels import LabelSetBuilder, id_problem
+from .record_files import read_objects
+from .records import DatasetRecords, Record, collect
 
 
-def load_lf_json(folder: Folder, log: Log) -> Recognised | None:
+def load_lf_json(folder: Folder, log: ReadLog) -> DatasetRecords | None:
     train = folder.find("trn.json", "raw/trn.json", "raw_data/trn.json")
     if train is None:
         return None
     label_file = folder.find("lbl.json", "raw/lbl.json", "raw_data/lbl.json")
     if label_file is None:
         raise DataError(f"{train.name} numbers its labels, lbl.json.gz with their names is missing", file=folder.path)
-    vocabulary = Vocabulary(log)
-    _read_labels(label_file, vocabulary, log)
-    found = Recognised(f"Extreme Classification Repository, raw texts ({train.name})", vocabulary)
+    label_set = LabelSetBuilder(log)
+    _read_labels(label_file, label_set, log)
+    found = DatasetRecords(f"Extreme Classification Repository, raw texts ({train.name})", label_set)
     test = folder.find("tst.json", "raw/tst.json", "raw_data/tst.json")
     for split, file in (("train", train), ("test", test)):
         if file is None:
             continue
         try:
-            found.splits[split] = collect(_records(file, len(vocabulary), log), file, log)
+            found.splits[split] = collect(_records(file, len(label_set), log), file, log)
         except DataError as error:
             log.defect(error)
     return found
 
 
-def _read_labels(file: Path, vocabulary: Vocabulary, log: Log) -> None:
+def _read_labels(file: Path, label_set: LabelSetBuilder, log: ReadLog) -> None:
     ids: list[str] = []
     texts: list[str] = []
     repeated = ""
@@ -60,11 +59,11 @@ def _read_labels(file: Path, vocabulary: Vocabulary, log: Log) -> None:
         log.note(LABEL_UIDS_REPEATED, repeated, len(ids) - len(seen))
         ids = [str(number) for number in range(len(ids))]
     for label, text in zip(ids, texts, strict=True):
-        vocabulary.add(label, text)
-    vocabulary.close_list()
+        label_set.add(label, text)
+    label_set.end_label_file()
 
 
-def _records(file: Path, n_labels: int, log: Log) -> Iterator[Record]:
+def _records(file: Path, n_labels: int, log: ReadLog) -> Iterator[Record]:
     for line, row in read_objects(file, log):
         try:
             labels, grades = _targets(row, n_labels, file, line, log)
@@ -77,7 +76,7 @@ def _records(file: Path, n_labels: int, log: Log) -> Iterator[Record]:
 
 
 def _targets(
-    row: dict[str, object], n_labels: int, file: Path, line: int, log: Log
+    row: dict[str, object], n_labels: int, file: Path, line: int, log: ReadLog
 ) -> tuple[list[int], list[float] | None]:
     labels = row.get("target_ind")
     if labels is None:

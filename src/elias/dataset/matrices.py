@@ -1,38 +1,43 @@
-"""Layouts whose labels are a matrix: rows and labels are numbers, texts or features sit beside them.
+"""Layouts whose labels are a matrix in a file of its own, with texts or features beside it.
 
-PECOS and the authors' layout     X.trn.npz  Y.trn.npz  X.tst.npz  Y.tst.npz, texts X.trn.txt or raw/trn_X.txt
-Extreme Classification Repository trn_X_Xf.txt  trn_X_Y.txt  tst_X_Xf.txt  tst_X_Y.txt, or train.txt and test.txt
+    PECOS and the authors' layout        X.trn.npz  Y.trn.npz  X.tst.npz  Y.tst.npz, texts X.trn.txt or raw/trn_X.txt
+    Extreme Classification Repository    trn_X_Xf.txt  trn_X_Y.txt  tst_X_Xf.txt  tst_X_Y.txt
 
-Where both texts and features are there, the texts are read. Label names come from labels.tsv (in column order) or
-Y.txt (one text a line); without them a label's id is its number.
+Rows and labels are numbers. Where both texts and features exist, the texts are read. Matrices are .npz files of scipy,
+.npy files of numpy, or sparse text (`sparse_text`). Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
+import tokenize
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..core.errors import DataError
-from .folder import Folder, Recognised
-from .lines import first_line, numbered_lines
-from .log import Log
-from .npz import read_sparse, read_vectors
-from .raw_rows import RawRows, from_label_matrix
+from .defects import ReadLog
+from .files import Folder, file_errors, numbered_lines, one_line
+from .labels import LabelSetBuilder, read_column_labels
+from .records import DatasetRecords, SplitRecords, from_label_matrix
 from .rows import TextColumn
-from .sparse_text import FIRST_ROW_LINE, read_features_and_labels, read_header, read_sparse_matrix
-from .vocabulary import Vocabulary, read_label_file
+from .sparse_text import FIRST_ROW_LINE, check_widths, read_sparse_matrix
 
 SHORT_NAMES = {"train": "trn", "validation": "val", "test": "tst"}
-LABEL_TEXT_FILES = ("Y.txt", "raw/Y.txt", "raw_data/Y.txt", "output-items.txt", "lbl_X.txt", "raw/lbl_X.txt")
+# What numpy, scipy and zipfile raise on files that are cut off, damaged, pickled or of another kind.
+BROKEN_FILE = (
+    *(ValueError, KeyError, EOFError, OverflowError, MemoryError, NotImplementedError, SyntaxError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
-def load_matrices(folder: Folder, log: Log) -> Recognised | None:
+def load_matrices(folder: Folder, log: ReadLog) -> DatasetRecords | None:
     """Labels from Y.trn.npz or trn_X_Y.txt."""
     if not folder.has("Y.trn.npz", "trn_X_Y.txt"):
         return None
-    splits: dict[str, RawRows] = {}
+    splits: dict[str, SplitRecords] = {}
     widths: dict[str, tuple[int, int]] = {}
     for split in SHORT_NAMES:
         try:
@@ -43,49 +48,15 @@ def load_matrices(folder: Folder, log: Log) -> Recognised | None:
         if rows is not None:
             splits[split], widths[split] = rows
     if "train" not in splits:
-        return None if not log.defects else Recognised("", Vocabulary(log), splits)
-    _check_widths(widths, folder.path)
+        return None if not log.defects else DatasetRecords("", LabelSetBuilder(log), splits)
+    check_widths(widths, folder.path)
     what = "texts" if splits["train"].texts is not None else "features"
     origin = "PECOS" if folder.has("Y.trn.npz") else "Extreme Classification Repository"
-    return Recognised(f"{origin}, {what} with a label matrix", _vocabulary(folder, widths["train"][1], log), splits)
+    labels = read_column_labels(folder, widths["train"][1], log)
+    return DatasetRecords(f"{origin}, {what} with a label matrix", labels, splits)
 
 
-def load_sparse_text(folder: Folder, log: Log) -> Recognised | None:
-    """train.txt (or name_train.txt) with an `N F L` header, and the test file beside it."""
-    names = [n for n in folder.names if n.removesuffix(".gz").lower().endswith("train.txt") and "filter" not in n]
-    if len(names) != 1 or not is_sparse_text(folder.path / names[0]):
-        return None
-    stem = names[0].removesuffix(".gz")
-    word, prefix = stem[-len("train.txt") : -len(".txt")], stem[: -len("train.txt")]
-    splits: dict[str, RawRows] = {}
-    widths: dict[str, tuple[int, int]] = {}
-    for split in SHORT_NAMES:
-        file = folder.find(f"{prefix}{split if word.islower() else split.title()}.txt")
-        if file is None:
-            continue
-        try:
-            splits[split], widths[split] = read_sparse_text(file, log)
-        except DataError as error:
-            log.defect(error)
-    if "train" not in splits:
-        return Recognised("", Vocabulary(log), splits)
-    _check_widths(widths, folder.path)
-    words = f"Extreme Classification Repository, sparse features ({names[0]})"
-    return Recognised(words, _vocabulary(folder, widths["train"][1], log), splits)
-
-
-def is_sparse_text(file: Path) -> bool:
-    return read_header(first_line(file), 3) is not None
-
-
-def read_sparse_text(file: Path, log: Log) -> tuple[RawRows, tuple[int, int]]:
-    """One `N F L` file and its (features, labels)."""
-    features, labels = read_features_and_labels(file, log)
-    rows = from_label_matrix(labels, file=file, vectors=features, first_line=FIRST_ROW_LINE)
-    return rows, (int(features.shape[1]), int(labels.shape[1]))
-
-
-def _read_split(folder: Folder, split: str, log: Log) -> tuple[RawRows, tuple[int, int]] | None:
+def _read_split(folder: Folder, split: str, log: ReadLog) -> tuple[SplitRecords, tuple[int, int]] | None:
     short = SHORT_NAMES[split]
     label_file = folder.find(f"Y.{short}.npz", f"{short}_X_Y.txt")
     if label_file is None:
@@ -116,7 +87,7 @@ def _read_split(folder: Folder, split: str, log: Log) -> tuple[RawRows, tuple[in
     return rows, (n_features, int(labels.shape[1]))
 
 
-def _read_matrix(file: Path, what: str, log: Log) -> sp.csr_matrix:
+def _read_matrix(file: Path, what: str, log: ReadLog) -> sp.csr_matrix:
     return read_sparse(file) if file.suffix == ".npz" else read_sparse_matrix(file, what, log)
 
 
@@ -128,27 +99,44 @@ def _check_weights(labels: sp.csr_matrix, file: Path) -> None:
         raise DataError(f"row {row}, label {column}: weight {value} is below 0 (counted from 0)", file=file)
 
 
-def _check_widths(widths: dict[str, tuple[int, int]], path: Path) -> None:
-    for split, (features, labels) in widths.items():
-        for what, here, there in (("features", features, widths["train"][0]), ("labels", labels, widths["train"][1])):
-            if here != there:
-                raise DataError(f"{split} has {here:,} {what}, train has {there:,}; the numbers must agree", file=path)
+def read_sparse(file: Path) -> sp.csr_matrix:
+    """A checked scipy matrix (scipy.sparse.save_npz) as CSR."""
+    try:
+        with file_errors(file), file.open("rb") as stream:
+            found = sp.load_npz(stream)  # loads with allow_pickle=False
+        matrix = sp.csr_matrix(found)
+        matrix.check_format(full_check=True)
+    except BROKEN_FILE as error:
+        raise DataError(f"not a matrix of scipy.sparse.save_npz: {one_line(error)}", file=file) from None
+    return sp.csr_matrix(finite_float32(matrix, file))
 
 
-def _vocabulary(folder: Folder, n_labels: int, log: Log) -> Vocabulary:
-    vocabulary = Vocabulary(log)
-    label_file = folder.find("labels.tsv")
-    text_file = None if label_file else folder.find(*LABEL_TEXT_FILES)
-    if label_file is not None:
-        read_label_file(label_file, vocabulary)
-    elif text_file is not None:
-        texts = [text for _, text in numbered_lines(text_file)]
-        if len(texts) == n_labels:
-            vocabulary.list_numbers(n_labels, texts)
-        else:
-            raise DataError(f"{len(texts):,} lines, the label matrix has {n_labels:,} columns", file=text_file)
+def read_vectors(file: Path) -> sp.csr_matrix | np.ndarray:
+    """Features: sparse (.npz) or dense (.npy), float32."""
+    if file.suffix == ".npz":
+        return read_sparse(file)
+    try:
+        with file_errors(file), file.open("rb") as stream:
+            dense = np.load(stream, allow_pickle=False)
+    except BROKEN_FILE as error:
+        raise DataError(f"not an array of numpy.save: {one_line(error)}", file=file) from None
+    if not isinstance(dense, np.ndarray) or dense.ndim != 2 or dense.dtype.kind not in "fiub":
+        raise DataError("not a two-dimensional array of numbers", file=file)
+    return finite_float32(dense, file)
+
+
+def finite_float32(matrix: sp.csr_matrix | np.ndarray, file: Path | str) -> sp.csr_matrix | np.ndarray:
+    """A float32 copy. NaN and infinite values are errors that name the first row and column."""
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, an error below
+        copy = matrix.astype(np.float32)
+    wrong = ~np.isfinite(copy if isinstance(copy, np.ndarray) else copy.data)
+    if not wrong.any():
+        return copy
+    if isinstance(matrix, np.ndarray):
+        row, column = (int(i[0]) for i in np.nonzero(wrong))
+        value = matrix[row, column]
     else:
-        vocabulary.list_numbers(n_labels)
-    if len(vocabulary) != n_labels:
-        raise DataError(f"{len(vocabulary):,} labels, the label matrix has {n_labels:,} columns", file=label_file)
-    return vocabulary
+        at = int(np.flatnonzero(wrong)[0])
+        row, column = int(np.searchsorted(matrix.indptr, at, side="right")) - 1, int(matrix.indices[at])
+        value = matrix.data[at]
+    raise DataError(f"row {row}, column {column}: {value} is not a finite 32-bit number (counted from 0)", file=file)

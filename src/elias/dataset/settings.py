@@ -1,11 +1,11 @@
-"""Settings of a dataset: what the data files cannot say themselves. Read from an optional dataset.toml.
+"""Settings of a dataset: what its data files do not contain. Read from an optional dataset.toml.
 
-    exclude_own_id = true      # the pair (row, label with the row's own id) is never right
+    exclude_own_id = true      # the pair (row, label with the row's own id) is never correct
     propensity_a = 0.55        # A and B of the propensity model of the PSP metrics
     propensity_b = 1.5
     text_field = "abstract"    # names of the fields, where they differ from the usual ones
 
-A key that is not known is an error.
+An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ..core.errors import DataError, did_you_mean
-from .lines import numbered_lines, one_line
-from .log import Log
+from .defects import ReadLog
+from .files import numbered_lines, one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class DatasetSettings:
     label_separator: str = ";"  # in .csv and .tsv; a cell that is a JSON list needs none
 
 
-def load_settings(file: Path, log: Log) -> DatasetSettings:
+def load_settings(file: Path, log: ReadLog) -> DatasetSettings:
     """dataset.toml, each problem named with its line."""
     line_of: dict[str, int] = {}
     lines = []

@@ -67,7 +67,5 @@ def _calibration(settings: Settings) -> str:
 def _dimension(settings: Settings, data: Dataset) -> str:
     """d, where it is known before the encoder is made."""
     if isinstance(data.train.vectors, np.ndarray):
-        dimension = f", d={data.train.vectors.shape[1]}"
-    else:
-        dimension = "" if settings.encoder.kind == "transformer" else f", d={settings.encoder.dim}"
-    return dimension + (f", {settings.model.label_dim} for labels" if settings.model.label_dim else "")
+        return f", d={data.train.vectors.shape[1]}"
+    return "" if settings.encoder.kind == "transformer" else f", d={settings.encoder.dim}"

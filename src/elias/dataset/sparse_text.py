@@ -19,13 +19,58 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.errors import DataError
-from .lines import numbered_lines
-from .log import Log
+from .defects import ReadLog
+from .files import Folder, first_line, numbered_lines
+from .labels import LabelSetBuilder, read_column_labels
+from .records import DatasetRecords, SplitRecords, from_label_matrix
 
 _PAIRS = re.compile(r"\s*(?:\d+:[^\s:]+(?:\s+|$))*")
 _LABELS = re.compile(r"\d+(?:,\d+)*")
 FIRST_ROW_LINE = 2
 LARGEST_NUMBER = 2**31 - 1
+SPLITS = ("train", "validation", "test")
+
+
+def load_sparse_text(folder: Folder, log: ReadLog) -> DatasetRecords | None:
+    """train.txt (or name_train.txt) with an `N F L` header, and the test file beside it."""
+    names = [n for n in folder.names if n.removesuffix(".gz").lower().endswith("train.txt") and "filter" not in n]
+    if len(names) != 1 or not is_sparse_text(folder.path / names[0]):
+        return None
+    stem = names[0].removesuffix(".gz")
+    word, prefix = stem[-len("train.txt") : -len(".txt")], stem[: -len("train.txt")]
+    splits: dict[str, SplitRecords] = {}
+    widths: dict[str, tuple[int, int]] = {}
+    for split in SPLITS:
+        file = folder.find(f"{prefix}{split if word.islower() else split.title()}.txt")
+        if file is None:
+            continue
+        try:
+            splits[split], widths[split] = read_sparse_text(file, log)
+        except DataError as error:
+            log.defect(error)
+    if "train" not in splits:
+        return DatasetRecords("", LabelSetBuilder(log), splits)
+    check_widths(widths, folder.path)
+    words = f"Extreme Classification Repository, sparse features ({names[0]})"
+    return DatasetRecords(words, read_column_labels(folder, widths["train"][1], log), splits)
+
+
+def is_sparse_text(file: Path) -> bool:
+    return read_header(first_line(file), 3) is not None
+
+
+def read_sparse_text(file: Path, log: ReadLog) -> tuple[SplitRecords, tuple[int, int]]:
+    """One `N F L` file and its (features, labels)."""
+    features, labels = read_features_and_labels(file, log)
+    rows = from_label_matrix(labels, file=file, vectors=features, first_line=FIRST_ROW_LINE)
+    return rows, (int(features.shape[1]), int(labels.shape[1]))
+
+
+def check_widths(widths: dict[str, tuple[int, int]], path: Path) -> None:
+    for split, (features, labels) in widths.items():
+        for what, here, there in (("features", features, widths["train"][0]), ("labels", labels, widths["train"][1])):
+            if here != there:
+                raise DataError(f"{split} has {here:,} {what}, train has {there:,}; the numbers must agree", file=path)
 
 
 class _SparseRows:
@@ -59,7 +104,7 @@ class _SparseRows:
     def append_nothing(self) -> None:
         self.starts.append(len(self.indices))
 
-    def matrix(self, width: int, file: Path, what: str, log: Log) -> sp.csr_matrix:
+    def matrix(self, width: int, file: Path, what: str, log: ReadLog) -> sp.csr_matrix:
         """Checked: every index below the width of the header, every value finite."""
         indices = np.array(self.indices, dtype=np.int64)
         values = np.array(self.values, dtype=np.float32)
@@ -82,7 +127,7 @@ def read_header(line: str, count: int) -> list[int] | None:
     return [int(word) for word in words] if len(words) == count and all(w.isdecimal() for w in words) else None
 
 
-def read_features_and_labels(file: Path, log: Log) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+def read_features_and_labels(file: Path, log: ReadLog) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """A file with an `N F L` header: (features, labels)."""
     lines = numbered_lines(file)
     rows, n_features, n_labels = _header(lines, file, 3)
@@ -100,7 +145,7 @@ def read_features_and_labels(file: Path, log: Log) -> tuple[sp.csr_matrix, sp.cs
     return features.matrix(n_features, file, "feature", log), labels.matrix(n_labels, file, "label", log)
 
 
-def read_sparse_matrix(file: Path, what: str, log: Log) -> sp.csr_matrix:
+def read_sparse_matrix(file: Path, what: str, log: ReadLog) -> sp.csr_matrix:
     """A file with an `N columns` header and `index:value` rows; `what` a column is, for messages."""
     lines = numbered_lines(file)
     rows, width = _header(lines, file, 2)
@@ -110,7 +155,7 @@ def read_sparse_matrix(file: Path, what: str, log: Log) -> sp.csr_matrix:
     return matrix.matrix(width, file, what, log)
 
 
-def _append_pairs(matrix: _SparseRows, text: str, file: Path, line: int, log: Log) -> None:
+def _append_pairs(matrix: _SparseRows, text: str, file: Path, line: int, log: ReadLog) -> None:
     try:
         matrix.append_pairs(text)
     except (ValueError, OverflowError) as error:

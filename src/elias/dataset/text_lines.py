@@ -1,6 +1,6 @@
-"""The AttentionXML / LightXML layout: one text a line, its labels on the same line of another file.
+"""The layout of AttentionXML and LightXML: one text per line, its labels on the same line of another file.
 
-    train_texts.txt      lattice theory and order          (train_raw_texts.txt is preferred where both are there)
+    train_texts.txt      lattice theory and order          (train_raw_texts.txt is preferred where both exist)
     train_labels.txt     mathematics algebra               (separated by spaces)
 
 Line n of one file belongs to line n of the other.
@@ -13,22 +13,20 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..core.errors import DataError
-from .folder import SPLIT_WORDS, Folder, Recognised
-from .lines import numbered_lines
-from .log import Log
-from .raw_rows import collect
-from .records import Record
-from .vocabulary import Vocabulary, read_label_file
+from .defects import ReadLog
+from .files import SPLIT_WORDS, Folder, numbered_lines
+from .labels import LabelSetBuilder, read_label_file
+from .records import DatasetRecords, Record, collect
 
 
-def load_text_lines(folder: Folder, log: Log) -> Recognised | None:
+def load_text_lines(folder: Folder, log: ReadLog) -> DatasetRecords | None:
     if not folder.has("train_labels.txt") or not folder.has("train_texts.txt", "train_raw_texts.txt"):
         return None
-    vocabulary = Vocabulary(log)
+    label_set = LabelSetBuilder(log)
     label_file = folder.find("labels.tsv")
     if label_file is not None:
-        read_label_file(label_file, vocabulary)
-    found = Recognised("AttentionXML, texts and labels line by line", vocabulary)
+        read_label_file(label_file, label_set)
+    found = DatasetRecords("AttentionXML, texts and labels line by line", label_set)
     for split, words in SPLIT_WORDS.items():
         names = [f"{word}_{kind}.txt" for kind in ("raw_texts", "texts") for word in words]
         texts = folder.find(*names)
@@ -39,13 +37,13 @@ def load_text_lines(folder: Folder, log: Log) -> Recognised | None:
             message = f"has no partner; {split} needs both {split}_texts.txt and {split}_labels.txt"
             raise DataError(message, file=texts or labels)
         try:
-            found.splits[split] = collect(_records(texts, labels, vocabulary, log), texts, log)
+            found.splits[split] = collect(_records(texts, labels, label_set, log), texts, log)
         except DataError as error:
             log.defect(error)
     return found
 
 
-def _records(texts: Path, labels: Path, vocabulary: Vocabulary, log: Log) -> Iterator[Record]:
+def _records(texts: Path, labels: Path, label_set: LabelSetBuilder, log: ReadLog) -> Iterator[Record]:
     n_texts = n_labels = 0
     for text, names in zip_longest(numbered_lines(texts), numbered_lines(labels)):
         n_texts, n_labels = n_texts + (text is not None), n_labels + (names is not None)
@@ -53,7 +51,7 @@ def _records(texts: Path, labels: Path, vocabulary: Vocabulary, log: Log) -> Ite
             continue
         line = text[0]
         try:
-            numbers = [vocabulary.number(name, labels, line) for name in names[1].split()]
+            numbers = [label_set.number(name, labels, line) for name in names[1].split()]
         except DataError as error:
             log.defect(error)
             continue

@@ -30,11 +30,8 @@ from .protocol import Inputs, Learning, silent
 class BagEncoder:
     kind = "bag"
 
-    def __init__(
-        self, embeddings: Tensor, *, radius: float, dropout: float, word_dropout: float = 0.0, threads: int = 1
-    ) -> None:
+    def __init__(self, embeddings: Tensor, *, radius: float, dropout: float, threads: int = 1) -> None:
         self.dim = embeddings.shape[1]
-        self.word_dropout = word_dropout
         self.words = RowTable(embeddings, threads=threads)
         self.head = Head(self.dim, radius=radius, dropout=dropout, threads=threads)
 
@@ -59,11 +56,8 @@ class BagEncoder:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.options()})
+        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options()})
         write_tensors(folder / "encoder.safetensors", self.arrays())
-
-    def options(self) -> dict[str, float]:
-        return {"word_dropout": self.word_dropout, **self.head.options()}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Parameters by name, for a file."""
@@ -74,8 +68,7 @@ class BagEncoder:
         about: dict[str, Any] = read_json(folder / "encoder.json")
         arrays, _ = read_tensors(folder / "encoder.safetensors")
         words = torch.from_numpy(arrays.pop("words"))
-        options = {name: float(about[name]) for name in ("radius", "dropout", "word_dropout")}
-        encoder = cls(words, threads=threads, **options)
+        encoder = cls(words, radius=float(about["radius"]), dropout=float(about["dropout"]), threads=threads)
         encoder.head.take_arrays(arrays)
         return encoder
 
@@ -92,22 +85,12 @@ class BagEncoder:
             words_N, offsets_B, weights_N = arrays
             table = self.words.values
             return F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
-        weights_N = self._drop_words(torch.from_numpy(weights).to(device), words, offsets, learning)
-        return bag_of_rows(self.words, words, offsets, weights_N, learning.tape)
-
-    def _drop_words(self, weights_N: Tensor, words: np.ndarray, offsets: np.ndarray, learning: Learning) -> Tensor:
-        """Leave each word of a text out with probability `word_dropout`; the others make up for it."""
-        if self.word_dropout <= 0.0:
-            return weights_N
-        rows_N = learning.rows_B.repeat_interleave(torch.from_numpy(np.diff(offsets)).to(weights_N.device))
-        columns_N = torch.from_numpy(words).to(weights_N.device).long() + self.dim  # beyond those of the head's dropout
-        keep_N = learning.noise.uniform(rows_N, columns_N) >= self.word_dropout
-        return weights_N * keep_N / (1.0 - self.word_dropout)
+        return bag_of_rows(self.words, words, offsets, torch.from_numpy(weights).to(device), learning.tape)
 
 
 def bag_of_rows(table: RowTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, tape: Tape) -> Tensor:
     """sum of weight * row over each bag; the rows get their gradients through the tape."""
-    if weights_N.device.type != "cpu":
+    if not kernels.serve(weights_N.device):
         return bag_of_rows_torch(table, words, offsets, weights_N, tape)
     anchor = torch.zeros((), requires_grad=True)  # no input of the bag needs a gradient, but the bag does
     h_BD: Tensor = _Bag.apply(anchor, table, words, offsets, weights_N.numpy(), tape)  # type: ignore[no-untyped-call]

@@ -88,7 +88,7 @@ class HybridEncoder:
         """encoder.json, encoder.safetensors (words, head, P), sentences/ as its own kind writes it."""
         folder.mkdir(parents=True, exist_ok=True)
         own = {"kind": self.kind, "dim": self.dim, "weight": self.weight}
-        write_json(folder / "encoder.json", {**own, **self.bag.options()})
+        write_json(folder / "encoder.json", {**own, **self.bag.head.options()})
         projection = {"projection": self.projection.weight.detach().cpu().numpy()}
         write_tensors(folder / "encoder.safetensors", self.bag.arrays() | projection)
         self.sentences.save(folder / SENTENCES)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from ..core.errors import InputError
 from ..core.metrics import Decile, Metrics, PerLabel, by_decile, evaluate, per_label
 from ..core.predictions import Predictions
-from ..core.propensity import check_strength, rerank_by_propensity
+from ..core.propensity import PropensityModel, check_strength, propensity_of, rerank_by_propensity
 from ..dataset import Dataset, LabelSet, Rows
 from ..model.ensemble import Ensemble
 from ..model.model import Model
@@ -51,13 +51,11 @@ def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", 
     found = model.predict_rows(_inputs(rows), excluded, DEPTH)
     if rare:
         check_strength(rare)
-        found = rerank_by_propensity(found, model, rare, DEPTH)
+        found = rerank_by_propensity(found, propensity_of(model), rare, DEPTH)
     seconds = time.perf_counter() - started
     counts = np.concatenate([model.label_counts, np.zeros(len(label_ids) - len(model.labels), dtype=np.int64)])
-    metrics = evaluate(
-        found.labels, labels, label_counts=counts, n_train=model.n_train,
-        a=data.settings.propensity_a, b=data.settings.propensity_b,
-    )  # fmt: skip
+    propensity = PropensityModel(counts, model.n_train, data.settings.propensity_a, data.settings.propensity_b)
+    metrics = evaluate(found.labels, labels, propensity)
     deciles = by_decile(found.labels, labels, label_counts=counts, k=DEPTH)
     return Evaluation(metrics, deciles, found, labels, label_ids, counts, seconds)
 

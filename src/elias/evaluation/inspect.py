@@ -34,7 +34,7 @@ class Overview:
 
 
 def overview(model: Model) -> Overview:
-    index = model.finder.index
+    index = model.searcher.index
     scores = index.edge_scores()
     assigned = scores > ASSIGNED
     clusters_of = np.bincount(index.labels[assigned], minlength=index.n_labels)
@@ -59,7 +59,7 @@ def overview(model: Model) -> Overview:
 
 def clusters_of_label(model: Model, label: int, most: int = 20) -> list[dict[str, Any]]:
     """The clusters a label hangs on, strongest first."""
-    index = model.finder.index
+    index = model.searcher.index
     edges = np.flatnonzero(index.labels == label)
     scores, clusters = index.edge_scores()[edges], index.clusters[edges]
     order = np.lexsort((clusters, -scores))[:most]
@@ -76,7 +76,7 @@ def clusters_of_label(model: Model, label: int, most: int = 20) -> list[dict[str
 
 def labels_of_cluster(model: Model, cluster: int, most: int = 20) -> list[dict[str, Any]]:
     """The labels of a cluster, strongest edge first."""
-    index = model.finder.index
+    index = model.searcher.index
     span = slice(index.indptr[cluster], index.indptr[cluster + 1])
     labels, scores = index.labels[span], index.edge_scores()[span]
     order = np.lexsort((labels, -scores))[:most]

@@ -1,32 +1,26 @@
-"""Label classifiers on the CPU: z = w_l . phi + b_l over a shortlist, and the loss (7) with all its gradients.
+"""Label classifiers on the CPU: z = w_l . phi + b_l over a shortlist, and the gradients that follow from dL/dz.
 
-Pairs (row, label) are grouped by label, so each classifier row is read once a batch and nothing of size
-batch x K x d exists. (7) needs nothing but z, yhat and y of the pair, so a pair's score, loss and gradients are made
-while its classifier is at hand. A range owns its labels; gradients of phi are summed range by range in a fixed order.
-Twins: `elias.network.classifiers.scores_torch`, `elias.network.classifiers.loss_torch`.
+Pairs (row, label) are grouped by label, so each classifier is read once per batch and nothing of size batch x K x d
+exists. `forward` is `elias.network.classifiers.scores_reference`; the loss that calls the rest is in
+`elias.network.losses`.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numba import njit
 
 from .numbers import as_float
-from .prefetch import fetch
-from .steps import FAST, rowwise_step
-
-AHEAD = 2  # classifiers fetched before they are read
+from .steps import FAST
 
 
 @njit(cache=True, nogil=True)
 def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
-    """Group flat positions of a shortlist by label; -1 pads are left out.
+    """Flat positions of a shortlist grouped by label, pads (-1) left out: (labels, starts of their groups, positions).
 
-    `place_of` is scratch of size L with any content: a place is believed only if that group has this label, so
-    nothing here takes time in proportion to L. Returns the labels in the order of their first place, so that labels of
-    one row, and of the rows that resemble it, are neighbours; their ranges; and the flat positions.
+    `place_of` is scratch of size L with any content: an entry counts only if that group has this label, so no step
+    takes time in proportion to L. Labels keep the order of their first position: labels of one row, and of the rows
+    that resemble it, stand together in the tables that are read in this order.
     """
     flat = labels_BS.ravel()
     unique = np.empty(min(flat.size, place_of.size), dtype=np.int64)
@@ -55,7 +49,7 @@ def group_by_label(labels_BS, place_of):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def products_of(pairs, width, phi_BD, weights, out):  # type: ignore[no-untyped-def]
-    """w . phi of a label's pairs, four at a time, so that the classifier passes through the registers once for four."""
+    """w . phi of a label's pairs, four at a time: a weight that is in a register serves four products."""
     dim, fours = weights.size, len(pairs) - len(pairs) % 4
     for p in range(0, fours, 4):
         phi0, phi1 = phi_BD[pairs[p] // width], phi_BD[pairs[p + 1] // width]
@@ -76,8 +70,8 @@ def products_of(pairs, width, phi_BD, weights, out):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def spread(pairs, width, by_z, owed, phi_BD, weights, grad, grad_phi):  # type: ignore[no-untyped-def]
-    """What the pairs of a label, with derivatives `by_z`, add to its gradient and to those of their rows."""
+def spread(pairs, width, by_z, pending, phi_BD, weights, grad, grad_phi):  # type: ignore[no-untyped-def]
+    """Add dL/dz of a label's pairs (`by_z`) to the label's gradient and to the gradients of phi of their rows."""
     dim, fours = weights.size, len(pairs) - len(pairs) % 4
     for p in range(0, fours, 4):
         row0, row1, row2, row3 = pairs[p] // width, pairs[p + 1] // width, pairs[p + 2] // width, pairs[p + 3] // width
@@ -86,7 +80,7 @@ def spread(pairs, width, by_z, owed, phi_BD, weights, grad, grad_phi):  # type: 
         g0, g1, g2, g3 = by_z[p], by_z[p + 1], by_z[p + 2], by_z[p + 3]
         for d in range(dim):
             grad[d] += g0 * phi0[d] + g1 * phi1[d] + g2 * phi2[d] + g3 * phi3[d]
-        g0, g1, g2, g3 = g0 * owed, g1 * owed, g2 * owed, g3 * owed
+        g0, g1, g2, g3 = g0 * pending, g1 * pending, g2 * pending, g3 * pending
         for d in range(dim):
             w = as_float(weights[d])
             out0[d] += g0 * w
@@ -94,106 +88,20 @@ def spread(pairs, width, by_z, owed, phi_BD, weights, grad, grad_phi):  # type: 
             out2[d] += g2 * w
             out3[d] += g3 * w
     for p in range(fours, len(pairs)):
-        row, g, g_owed = pairs[p] // width, by_z[p], by_z[p] * owed
+        row, g, g_pending = pairs[p] // width, by_z[p], by_z[p] * pending
         phi, out = phi_BD[row], grad_phi[row]
         for d in range(dim):
             grad[d] += g * phi[d]
         for d in range(dim):
-            out[d] += g_owed * as_float(weights[d])
+            out[d] += g_pending * as_float(weights[d])
 
 
 @njit(cache=True, nogil=True)
-def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, owed_U, biases_U, z):  # type: ignore[no-untyped-def]
-    """Fill the flat scores of the labels unique[start:stop]; the classifier of label u is owed[u] * weights."""
+def forward(start, stop, unique, starts, positions, width, phi_BD, weights_LD, pending_U, biases_U, z):  # type: ignore[no-untyped-def]
+    """Flat scores z of the labels unique[start:stop]; the classifier of label u is pending_U[u] * weights."""
     products = np.empty(len(phi_BD), dtype=np.float32)
     for u in range(start, stop):
         pairs = positions[starts[u] : starts[u + 1]]
         products_of(pairs, width, phi_BD, weights_LD[unique[u]], products)
         for p in range(len(pairs)):
-            z[pairs[p]] = owed_U[u] * products[p] + biases_U[u]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def pair_loss(z, yhat, y, tiny, most):  # type: ignore[no-untyped-def]
-    """(term of (7), its derivative by z, by yhat) of one pair, as `losses.classification_loss` has them."""
-    raised = math.exp(-abs(z))
-    sigma = (1.0 if z >= 0.0 else raised) / (1.0 + raised)
-    not_sigma = (raised if z >= 0.0 else 1.0) / (1.0 + raised)
-    if y > 0.0:
-        log_sigma = min(z, 0.0) - math.log1p(raised)
-        return y * (log_sigma + math.log(max(yhat, tiny))), y * not_sigma, y / yhat if yhat >= tiny else 0.0
-    p = sigma * max(yhat, tiny)
-    if p > most:
-        return math.log1p(-most), 0.0, 0.0
-    odds = 1.0 / (1.0 - p)
-    return math.log1p(-p), -p * not_sigma * odds, -sigma * odds if yhat >= tiny else 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def label_loss(  # type: ignore[no-untyped-def]
-    pairs, width, phi_BD, yhat, y, scale_B, tiny, most, weights, owed, bias, grad_yhat, grad, grad_phi, by_z
-):
-    """Loss, and gradient of the bias, of one label's pairs; its other gradients are written, grad_phi added to.
-
-    `by_z` is scratch for a number a pair.
-    """
-    total, grad_bias = 0.0, np.float32(0.0)
-    products_of(pairs, width, phi_BD, weights, by_z)
-    for p in range(len(pairs)):
-        position, scale = pairs[p], scale_B[pairs[p] // width]
-        z = np.float64(np.float32(owed * by_z[p] + bias))
-        term, of_z, of_yhat = pair_loss(z, np.float64(yhat[position]), np.float64(y[position]), tiny, most)
-        total += scale * term
-        grad_yhat[position] = scale * of_yhat
-        by_z[p] = np.float32(scale * of_z)
-        grad_bias += by_z[p]
-    grad[:] = np.float32(0.0)
-    spread(pairs, width, by_z, owed, phi_BD, weights, grad, grad_phi)
-    return total, grad_bias
-
-
-@njit(cache=True, nogil=True)
-def loss_and_gradients(  # type: ignore[no-untyped-def]
-    start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B, tiny, most,
-    weights_LD, owed_U, biases_U, grad_yhat, grad_bias_U, grad_UD,
-):  # fmt: skip
-    """This range's share of the loss and of the gradient of phi; gradients of yhat and of the classifiers in place.
-
-    `scale_B` is what a term of the row counts for in the loss.
-    """
-    grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    by_z = np.empty(len(phi_BD), dtype=np.float32)
-    for u in range(start, stop):
-        loss, grad_bias_U[u] = label_loss(
-            positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,
-            weights_LD[unique[u]], owed_U[u], biases_U[u], grad_yhat, grad_UD[u], grad_phi, by_z,
-        )  # fmt: skip
-        total += loss
-    return total, grad_phi
-
-
-@njit(cache=True, nogil=True)
-def loss_and_step(  # type: ignore[no-untyped-def]
-    start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B, tiny, most,
-    weights_LD, owed_U, biases_U, grad_yhat, grad_bias_U, second, steps, decayed, decay_sum, rate, beta2, epsilon,
-    noise,
-):  # fmt: skip
-    """`loss_and_gradients`, and the row-wise step of each classifier at once, while it is at hand.
-
-    A row belongs to one label and a label to one range, so nobody else reads a row that has stepped. Rows stand at
-    random places, so those of the next labels are fetched ahead.
-    """
-    dim, flat = phi_BD.shape[1], weights_LD.reshape(-1)
-    grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    grad, by_z = np.empty(dim, dtype=np.float32), np.empty(len(phi_BD), dtype=np.float32)
-    for u in range(start, stop):
-        if u + AHEAD < stop:
-            fetch(flat, unique[u + AHEAD], dim)
-        weights = weights_LD[unique[u]]
-        loss, grad_bias_U[u] = label_loss(
-            positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B, tiny, most,
-            weights, owed_U[u], biases_U[u], grad_yhat, grad, grad_phi, by_z,
-        )  # fmt: skip
-        total += loss
-        rowwise_step(unique[u], weights, grad, second, steps, decayed, decay_sum, rate, beta2, epsilon, noise)
-    return total, grad_phi
+            z[pairs[p]] = pending_U[u] * products[p] + biases_U[u]

@@ -3,7 +3,7 @@
     h = sum of value * E_word,   n = h / |h|,   u = n + gelu(R n + r),   phi = radius * u / |u|,   logits = W_C phi + b
 
 A call of torch takes longer than a text takes here, and gives the interpreter away, for which a busy service waits.
-Twin: `Finder.look`.
+Twin: `Searcher.encode`.
 """
 
 from __future__ import annotations

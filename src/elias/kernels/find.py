@@ -8,7 +8,7 @@
 Steps 1 and 2 are in `reach.py`, step 3 in `first_look.py`. A label whose upper bound is below the k-th largest lower
 bound cannot be among the k best.
 
-Twins: `elias.network.searcher.Finder.find_torch` for all of it. Order is total: higher score, then lower label.
+Twins: `elias.network.searcher.Searcher.find_torch` for all of it. Order is total: higher score, then lower label.
 """
 
 from __future__ import annotations

@@ -81,46 +81,6 @@ def rowwise_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def missed(row, touched, decayed, clock, decay_sum, pull, momentum):  # type: ignore[no-untyped-def]
-    """Of the steps since a row was touched, this one included: decay, way of its momentum, what is left of that."""
-    since = touched[row]
-    keep, touched[row] = np.float32(math.exp(decay_sum - decayed[row])), clock
-    decayed[row] = decay_sum
-    return keep, np.float32(pull[since]), np.float32(momentum ** (clock - since))
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def catch_up_rows(start, stop, rows, values, first, touched, decayed, clock, decay_sum, pull, momentum, noise):  # type: ignore[no-untyped-def]
-    """Decay and momentum that rows[start:stop] have missed; a row that has been touched in this step stays as it is."""
-    for i in range(start, stop):
-        row = rows[i]
-        if touched[row] == clock:
-            continue
-        value, m, row_noise = values[row], first[row], noise_of_row(noise, row)
-        keep, way, left = missed(row, touched, decayed, clock, decay_sum, pull, momentum)
-        for d in range(value.size):
-            m_d = as_float(m[d])
-            put(value, d, keep * as_float(value[d]) - way * m_d, row_noise)
-            put(m, d, left * m_d, row_noise)
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def sgd_rows(  # type: ignore[no-untyped-def]
-    start, stop, rows, gradients, values, first, touched, decayed, clock, decay_sum, pull, momentum, noise, rate
-):
-    """Momentum SGD of rows[start:stop]: what a row has missed, and its gradient."""
-    size = np.float32(rate)
-    for i in range(start, stop):
-        row = rows[i]
-        value, m, gradient, row_noise = values[row], first[row], gradients[i], noise_of_row(noise, row)
-        keep, way, left = missed(row, touched, decayed, clock, decay_sum, pull, momentum)
-        for d in range(value.size):
-            m_d = as_float(m[d])
-            put(value, d, keep * as_float(value[d]) - way * m_d - size * gradient[d], row_noise)
-            put(m, d, left * m_d + gradient[d], row_noise)
-
-
-@njit(cache=True, nogil=True)
 def owed_rows(start, stop, rows, decayed, decay_sum, out):  # type: ignore[no-untyped-def]
     """The factor of decay that rows[start:stop] still lack."""
     had, owed = math.nan, np.float32(0.0)

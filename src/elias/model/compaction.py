@@ -11,7 +11,7 @@ from ..core.embedding_table import RowTable
 from ..core.errors import InputError
 from ..core.settings import PRECISIONS
 from ..network.network import Network
-from ..network.quantization import StoredRows
+from ..network.quantization import QuantizedRows
 from .model import Model
 
 
@@ -27,22 +27,22 @@ def compact(model: Model, *, precision: str | None = None, prune: int | None = N
         raise InputError(f"prune={prune}: keep at least one edge a cluster")
     weights = network.classifier_weights
     if precision not in (None, _precision(weights)):
-        if isinstance(weights, StoredRows):
+        if isinstance(weights, QuantizedRows):
             raise InputError(
                 f"the classifiers are {weights.precision} already; compact the model they came from to {precision}"
             )
         assert precision is not None
-        weights = StoredRows.of(weights.values.cpu().numpy(), precision, threads=network.threads)
+        weights = QuantizedRows.of(weights.values.cpu().numpy(), precision, threads=network.threads)
     index = network.learned_index()
     if prune is not None:
         index = index.prune(keep=prune, keep_parents=True)
     smaller = Network(
         network.encoder, network.clusters, index, weights, network.classifier_biases, network.settings,
-        projection=network.projection, threads=network.threads,
+        threads=network.threads,
     )  # fmt: skip
     note = {"precision": _precision(weights), "edges": index.n_edges}
     return replace(model, network=smaller, about={**model.about, "compacted": note})
 
 
-def _precision(weights: RowTable | StoredRows) -> str:
-    return weights.precision if isinstance(weights, StoredRows) else "float32"
+def _precision(weights: RowTable | QuantizedRows) -> str:
+    return weights.precision if isinstance(weights, QuantizedRows) else "float32"

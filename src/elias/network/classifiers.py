@@ -16,17 +16,17 @@ from .. import kernels
 from ..core.embedding_table import RowTable, Tape
 from ..core.row_optimizers import STATE
 from . import losses as equations
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the torch twin holds at once
 PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
 
-def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable) -> Tensor:
+def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable) -> Tensor:
     """z of every shortlisted label, without gradients; 0 at PAD."""
-    if phi_BD.device.type != "cpu" or not isinstance(weights, RowTable):
-        return scores_torch(phi_BD, labels_BS, weights, biases, None)
+    if not kernels.serve(phi_BD.device) or not isinstance(weights, RowTable):
+        return scores_reference(phi_BD, labels_BS, weights, biases, None)
     from ..kernels.classifiers import forward
 
     pairs = _Pairs(phi_BD, labels_BS, weights, biases)
@@ -41,23 +41,23 @@ def loss(
     weights: RowTable, biases: RowTable, tape: Tape,
 ) -> Tensor:  # fmt: skip
     """(7) of a shortlist; classifiers get their gradients through the tape."""
-    if phi_BD.device.type != "cpu":
-        return loss_torch(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)
+    if not kernels.serve(phi_BD.device):
+        return loss_reference(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)
     value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)  # type: ignore[no-untyped-call]
     return value
 
 
-def loss_torch(
+def loss_reference(
     phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
     weights: RowTable, biases: RowTable, tape: Tape,
 ) -> Tensor:  # fmt: skip
     """The definition, on any device."""
-    z_BS = scores_torch(phi_BD, labels_BS, weights, biases, tape)
+    z_BS = scores_reference(phi_BD, labels_BS, weights, biases, tape)
     return equations.classification_loss(z_BS, yhat_BS, y_BS, labels_BS >= 0, weight_B)
 
 
-def scores_torch(
-    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | StoredRows, biases: RowTable, tape: Tape | None
+def scores_reference(
+    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable, tape: Tape | None
 ) -> Tensor:
     """The definition, on any device, differentiable through the tape."""
     real_BS = labels_BS >= 0
@@ -119,7 +119,7 @@ class _Loss(torch.autograd.Function):
         grad_bias_U = np.empty(len(pairs.rows), dtype=np.float32)
         arrays = (
             *pairs.groups, pairs.width, pairs.phi, yhat_BS.detach().contiguous().numpy().ravel(),
-            y_BS.contiguous().numpy().ravel(), scale_B, equations.TINY, equations.MOST,
+            y_BS.contiguous().numpy().ravel(), scale_B,
             weights.array(), pairs.owed, pairs.biases, grad_yhat.ravel(), grad_bias_U,
         )  # fmt: skip
         shares, grad_UD = _run_loss(pairs, weights, tape, arrays)
@@ -144,13 +144,11 @@ class _Loss(torch.autograd.Function):
 
 def _run_loss(pairs: _Pairs, weights: RowTable, tape: Tape, arrays: Any) -> tuple[list[Any], np.ndarray | None]:
     """(loss and gradient of phi by range, gradients of the classifiers); no gradients where they have stepped."""
-    from ..kernels.classifiers import loss_and_gradients, loss_and_step
-
     rate, constants = tape.rates.get(weights), weights.optimiser
     if rate is None or constants.kind != "rowwise":
         grad_UD = np.empty((len(pairs.rows), pairs.phi.shape[1]), dtype=np.float32)
-        return kernels.run_ranges(loss_and_gradients, pairs.cuts, weights.threads, *arrays, grad_UD), grad_UD
+        return kernels.run_ranges(equations.loss_and_gradients, pairs.cuts, weights.threads, *arrays, grad_UD), grad_UD
     weights.begin_step(rate)
     state = [weights.state[name].numpy() for name in STATE["rowwise"]]
     numbers = (weights.decay_sum, rate, constants.beta2, constants.epsilon, weights.noise)
-    return kernels.run_ranges(loss_and_step, pairs.cuts, weights.threads, *arrays, *state, *numbers), None
+    return kernels.run_ranges(equations.loss_and_step, pairs.cuts, weights.threads, *arrays, *state, *numbers), None

@@ -3,7 +3,8 @@
     edges         by falling score within each cluster, so that a search stops where its bar is
     classifiers   the rows themselves, and int8 codes of them with an error bound for the first look
 
-The answer is that of `Finder.find_torch`, exactly (docs/search.md): codes decide only which rows need not be read.
+The answer is that of `Searcher.search_reference`, exactly (docs/search.md): codes only decide which rows need not be
+read.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from ..index.label_index import LabelIndex
 from ..index.shortlist import Ragged
 from ..kernels.find import Classifiers, Edges, Found, Scratch, find_rows
 from ..kernels.narrow import code_errors, encode_rows, sort_edges
-from .quantization import StoredRows
+from .network import SearchSettings
+from .quantization import QuantizedRows
 
 NO_SCALES = np.empty(0, dtype=np.float32)
 
 
 class CpuSearch:
-    """Holds no state of a query; any number of threads may call `find`."""
+    """Holds no state of a query; any number of threads may call `search`."""
 
     def __init__(self, edges: Edges, classifiers: Classifiers, *, threads: int = 1) -> None:
         self.edges, self.classifiers, self.threads = edges, classifiers, threads
@@ -34,7 +36,9 @@ class CpuSearch:
         self._reachable = np.cumsum(np.sort(np.diff(edges.indptr))[::-1])  # by the t largest clusters, at most
 
     @classmethod
-    def of(cls, index: LabelIndex, weights: RowTable | StoredRows, biases: RowTable, *, threads: int = 1) -> CpuSearch:
+    def of(
+        cls, index: LabelIndex, weights: RowTable | QuantizedRows, biases: RowTable, *, threads: int = 1
+    ) -> CpuSearch:
         """The tables of a network as it is now."""
         weights.settle()
         biases.settle()
@@ -44,22 +48,22 @@ class CpuSearch:
         )
         return cls(edges, classifiers, threads=threads)
 
-    def find(
-        self, phi_BD: np.ndarray, logits_BC: np.ndarray, k: int,
-        *, alpha: float, beam_size: int, size: int, excluded: Ragged | None = None,
+    def search(
+        self, phi_BD: np.ndarray, logits_BC: np.ndarray, k: int, settings: SearchSettings,
+        *, excluded: Ragged | None = None,
     ) -> Found:  # fmt: skip
         """The k best labels of each row from phi and W_C phi."""
         n_rows = len(phi_BD)
         excluded = excluded or Ragged.empty(n_rows)
-        found, room = room_for_answers(n_rows, k), self.room_for(excluded, beam_size)
+        found, room = room_for_answers(n_rows, k), self.room_for(excluded, settings.beam_size)
         arguments = (
-            phi_BD, logits_BC, float(alpha), beam_size, size, self.edges, self.classifiers,
-            excluded.indptr, excluded.labels,
+            phi_BD, logits_BC, float(settings.alpha), settings.beam_size, settings.shortlist_size,
+            self.edges, self.classifiers, excluded.indptr, excluded.labels,
         )  # fmt: skip
-        kernels.run(partial(self._find_rows, room, found, arguments), n_rows, self.threads)
+        kernels.run(partial(self._search_rows, room, found, arguments), n_rows, self.threads)
         return found
 
-    def _find_rows(self, room: int, found: Found, arguments: Any, start: int, stop: int) -> None:
+    def _search_rows(self, room: int, found: Found, arguments: Any, start: int, stop: int) -> None:
         scratch = self.take_scratch(room)
         find_rows(start, stop, *arguments, scratch, found)  # type: ignore[call-arg]
         self.give_back(scratch)
@@ -93,15 +97,15 @@ def edges_by_score(index: LabelIndex, *, threads: int = 1) -> Edges:
     return Edges(index.indptr, labels, scores)
 
 
-def classifiers_with_codes(weights: RowTable | StoredRows, biases: RowTable, *, threads: int = 1) -> Classifiers:
+def classifiers_with_codes(weights: RowTable | QuantizedRows, biases: RowTable, *, threads: int = 1) -> Classifiers:
     """The rows and their int8 codes; rows that are int8 already are their own."""
     n_labels, scales = len(weights), np.empty(len(weights), dtype=np.float32)
     biases_L, errors = biases.array().reshape(-1), np.empty(n_labels, dtype=np.float32)
-    if isinstance(weights, StoredRows) and weights.scales is not None:
+    if isinstance(weights, QuantizedRows) and weights.scales is not None:
         kernels.run(code_errors, n_labels, threads, weights.rows, weights.scales, errors)
         facts = facts_of(weights.scales, biases_L, errors)
         return Classifiers(weights.rows, weights.scales, biases_L, weights.rows, facts)
-    rows = weights.rows if isinstance(weights, StoredRows) else weights.array()
+    rows = weights.rows if isinstance(weights, QuantizedRows) else weights.array()
     codes = np.empty(rows.shape, dtype=np.int8)
     kernels.run(encode_rows, n_labels, threads, rows, codes, scales, errors)
     return Classifiers(rows, NO_SCALES, biases_L, codes, facts_of(scales, biases_L, errors))

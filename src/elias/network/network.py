@@ -2,8 +2,6 @@
 
     p_l = sigmoid(w_l . phi(x) + b_l) * yhat_l        yhat from the search through the index
 
-With a projection P (`model.label_dim`) classifiers see P phi(x) instead of phi(x); clusters see phi(x) itself.
-
 Stage 1 and stage 2 are this one class with two different index objects. Shapes: B batch, C clusters,
 T shortlisted clusters, U touched clusters, F their edges, S shortlisted labels, D dimension.
 """
@@ -27,7 +25,7 @@ from ..index.cluster_scores import Ragged
 from ..index.label_index import LabelIndex
 from . import classifiers
 from . import losses as loss
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +57,13 @@ class Network:
         encoder: Encoder,
         clusters: nn.Linear,
         index: LabelIndex,
-        classifier_weights: RowTable | StoredRows,
+        classifier_weights: RowTable | QuantizedRows,
         classifier_biases: RowTable,
         settings: SearchSettings,
         *,
-        projection: nn.Linear | None = None,
         threads: int = 1,
     ) -> None:
-        self.encoder, self.clusters, self.index, self.projection = encoder, clusters, index, projection
+        self.encoder, self.clusters, self.index = encoder, clusters, index
         self.settings, self.threads = settings, threads
         self.classifier_weights, self.classifier_biases = classifier_weights, classifier_biases
         self.edges: RowTable | None = None
@@ -90,22 +87,9 @@ class Network:
         assert isinstance(self.classifier_weights, RowTable)
         return self.classifier_weights
 
-    @property
-    def label_dim(self) -> int:
-        """Of phi as the classifiers see it."""
-        return self.encoder.dim if self.projection is None else self.projection.out_features
-
-    def projected(self, phi_BD: Tensor) -> Tensor:
-        """phi as the classifiers see it."""
-        if self.projection is None:
-            return phi_BD
-        seen_BM: Tensor = self.projection(phi_BD)
-        return seen_BM
-
     def dense_modules(self) -> dict[str, nn.Module]:
         """What is trained and not in a table, by name."""
-        own = {"encoder": self.encoder.module(), "clusters": self.clusters}
-        return own if self.projection is None else {**own, "projection": self.projection}
+        return {"encoder": self.encoder.module(), "clusters": self.clusters}
 
     def learned_index(self) -> LabelIndex:
         """The index with the logits as they are now."""
@@ -136,8 +120,7 @@ class Network:
         listed_P = found.positive_ranks >= 0
         y_BS = torch.zeros_like(yhat_BS)
         y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
-        seen_BD = self.projected(phi_BD)
-        total = classifiers.loss(seen_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, learning.tape)
+        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, learning.tape)
         if lambda_ > 0:
             reached_P = found.positive_slots >= 0
             yhat_P = s_BT[row_P[reached_P], found.positive_slots[reached_P]] * e_F[found.positive_edges[reached_P]]

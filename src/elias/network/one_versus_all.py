@@ -37,7 +37,7 @@ class OneVersusAll(Network):
 
     def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
-        phi_BD = self.projected(self.encoder.encode(prepared, batch.rows, learning))
+        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
         labels = self.index.labels.astype(np.int64)
         size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
         scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)
@@ -91,6 +91,7 @@ class _AllLabels(torch.autograd.Function):
         rate, n_labels = tape.rates.get(weights), len(rows_L)
         grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
         total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
+        threads = weights.threads if kernels.serve(phi_BD.device) else 1
         if rate is not None:
             weights.begin_step(rate)
         for first in range(0, n_labels, BLOCK):
@@ -98,9 +99,8 @@ class _AllLabels(torch.autograd.Function):
             grad_ND = torch.empty((last - first, phi_BD.shape[1]), device=phi_BD.device)
             cuts = [*range(first, last, RANGE), last]
             tensors = (rows_L, weights.values, biases.values, grad_ND, grad_bias_L1)
-            on_cpu = phi_BD.device.type == "cpu"
             arguments = (phi_BD, scale_B, positives, excluded, *tensors, first)
-            for loss, share_BD in kernels.run_ranges(_range, cuts, weights.threads if on_cpu else 1, *arguments):
+            for loss, share_BD in kernels.run_ranges(_range, cuts, threads, *arguments):
                 total += loss
                 grad_phi_BD += share_BD
             if rate is not None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from .. import kernels
 
 
-class StoredRows:
+class QuantizedRows:
     """rows x width numbers of `precision`; the same `gather` as a `RowTable`, without gradients."""
 
     def __init__(self, rows: np.ndarray, scales: np.ndarray | None = None, *, threads: int = 1) -> None:
@@ -26,7 +26,7 @@ class StoredRows:
         self.rows, self.scales, self.threads = rows, scales, threads
 
     @classmethod
-    def of(cls, weights_LD: np.ndarray, precision: str, *, threads: int = 1) -> StoredRows:
+    def of(cls, weights_LD: np.ndarray, precision: str, *, threads: int = 1) -> QuantizedRows:
         """float32 rows, rounded."""
         from ..kernels.narrow import encode_rows, round_to_bfloat16
 

@@ -24,7 +24,7 @@ from ..kernels.find import Classifiers, Edges
 from ..kernels.narrow import sort_edges
 from .cpu_search import NO_SCALES, CpuSearch
 from .network import Network
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 NAME = "search.safetensors"
 LOOKED_AT = 16  # rows and clusters that are compared at load
@@ -48,7 +48,7 @@ def read_search(network: Network, folder: Path) -> CpuSearch | None:
     arrays, _ = read_tensors(path)
     weights, index = network.classifier_weights, network.index
     n_labels = len(weights)
-    own = isinstance(weights, StoredRows) and weights.scales is not None
+    own = isinstance(weights, QuantizedRows) and weights.scales is not None
     wanted: dict[str, tuple[type, tuple[int, ...]]] = {"facts": (np.float32, (n_labels, 4))}
     wanted["edge_labels"] = (np.int32, (index.n_edges,))
     wanted["edge_scores"] = (np.float32, (index.n_edges,))
@@ -58,10 +58,10 @@ def read_search(network: Network, folder: Path) -> CpuSearch | None:
         if name not in arrays or arrays[name].dtype != dtype or arrays[name].shape != shape:
             raise _stranger(path, f'"{name}" is missing or has another shape')
     biases = network.classifier_biases.values.numpy().reshape(-1)
-    if isinstance(weights, StoredRows) and weights.scales is not None:
+    if isinstance(weights, QuantizedRows) and weights.scales is not None:
         classifiers = Classifiers(weights.rows, weights.scales, biases, weights.rows, arrays["facts"])
     else:
-        rows = weights.rows if isinstance(weights, StoredRows) else weights.array()
+        rows = weights.rows if isinstance(weights, QuantizedRows) else weights.array()
         classifiers = Classifiers(rows, NO_SCALES, biases, arrays["codes"], arrays["facts"])
     edges = Edges(index.indptr, arrays["edge_labels"], arrays["edge_scores"])
     labels = edges.labels

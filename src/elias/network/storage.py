@@ -16,7 +16,7 @@ from ..core.files import read_object, read_tensors, replacing, write_json, write
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
 from .network import Network, SearchSettings
-from .quantization import StoredRows
+from .quantization import QuantizedRows
 
 
 def save_network(network: Network, folder: Path) -> None:
@@ -35,9 +35,7 @@ def write_network(network: Network, folder: Path) -> None:
     )
     save_index(network.learned_index(), folder / "index.safetensors")
     weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
-    stored = weights.arrays() if isinstance(weights, StoredRows) else {"weights": weights.array()}
-    if network.projection is not None:
-        stored["projection"] = network.projection.weight.detach().cpu().numpy()
+    stored = weights.arrays() if isinstance(weights, QuantizedRows) else {"weights": weights.array()}
     write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})
     write_json(folder / "network.json", {"search": asdict(network.settings)})
 
@@ -52,9 +50,7 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
     weight = _wanted(arrays, "weight", clusters, (index.n_clusters, encoder.dim))
     bias = _wanted(arrays, "bias", clusters, (index.n_clusters,))
     arrays, _ = read_tensors(classifiers)
-    projection = _projection(arrays, classifiers, encoder.dim)
-    width = encoder.dim if projection is None else projection.out_features
-    weights = _classifiers(arrays, classifiers, (index.n_labels, width), device, threads)
+    weights = _classifiers(arrays, classifiers, (index.n_labels, encoder.dim), device, threads)
     biases = _wanted(arrays, "biases", classifiers, (index.n_labels, 1))
     encoder.to(device)
     return Network(
@@ -64,32 +60,23 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
         weights,
         RowTable(torch.from_numpy(biases).to(device), threads=threads),
         _search_settings(folder / "network.json"),
-        projection=None if projection is None else projection.to(device),
         threads=threads,
     )
 
 
 def _classifiers(
     arrays: dict[str, np.ndarray], path: Path, shape: tuple[int, int], device: torch.device, threads: int
-) -> RowTable | StoredRows:
+) -> RowTable | QuantizedRows:
     """Rows as they were saved; a GPU gets them as float32."""
     dtype = arrays["weights"].dtype if "weights" in arrays else np.dtype(np.float32)
     weights = _wanted(arrays, "weights", path, shape, dtype if dtype in (np.uint16, np.int8) else np.float32)
     if weights.dtype == np.float32:
         return RowTable(torch.from_numpy(weights).to(device), threads=threads)
     scales = _wanted(arrays, "scales", path, (shape[0],)) if weights.dtype == np.int8 else None
-    stored = StoredRows(weights, scales, threads=threads)
+    stored = QuantizedRows(weights, scales, threads=threads)
     if device.type == "cpu":
         return stored
     return RowTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)
-
-
-def _projection(arrays: dict[str, np.ndarray], path: Path, dim: int) -> nn.Linear | None:
-    """What stands between phi and the classifiers, where something does."""
-    if "projection" not in arrays:
-        return None
-    weight = arrays["projection"]
-    return _linear(_wanted(arrays, "projection", path, (len(weight) if weight.ndim else 0, dim)))
 
 
 def _search_settings(path: Path) -> SearchSettings:
@@ -99,11 +86,9 @@ def _search_settings(path: Path) -> SearchSettings:
         raise ModelError(f"{path}: not settings of a search ({problem}); the file is damaged") from None
 
 
-def _linear(weight: np.ndarray, bias: np.ndarray | None = None) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = nn.Parameter(torch.from_numpy(weight))
-    if bias is not None:
-        layer.bias = nn.Parameter(torch.from_numpy(bias))
+def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer.weight, layer.bias = nn.Parameter(torch.from_numpy(weight)), nn.Parameter(torch.from_numpy(bias))
     return layer
 
 

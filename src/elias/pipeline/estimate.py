@@ -85,9 +85,8 @@ def estimate(
         draws = settings.fusion.draws or 0
         passes, columns = 1 + (draws or int(settings.ranker.refit)), words_per_text
         if settings.ranker.embedding:
-            seen = settings.model.label_dim or dim
-            memory["phi in the ranker"] = 8 * seen * (2 * n_labels + size.rows + label_texts)
-            columns += seen
+            memory["phi in the ranker"] = 8 * dim * (2 * n_labels + size.rows + label_texts)
+            columns += dim
         if settings.ranker.label_tree:
             levels = max(1, int(np.ceil(np.log2(max(2, n_labels / settings.ranker.leaf)) / 4)))
             siblings = (size.pairs + label_texts) * (settings.ranker.leaf // 2 + 5 * levels)
@@ -109,14 +108,12 @@ def estimate(
 
 
 def _classifier_bytes(settings: Settings, n_labels: int) -> int:
-    return n_labels * (settings.model.label_dim or settings.encoder.dim) * _bytes_a_value(settings, label=True)
+    return n_labels * settings.encoder.dim * _bytes_a_value(settings, label=True)
 
 
 def _smaller(settings: Settings, n_labels: int) -> dict[str, int]:
     """Settings that make the label classifiers smaller, one by one, and their bytes then."""
-    own_dim = settings.encoder.kind in ("auto", "bag", "hybrid")  # elsewhere phi has the size of what comes in
     changes: list[dict[str, Any]] = [
-        {"model.label_dim": settings.encoder.dim // 4} if settings.model.label_dim == 0 and own_dim else {},
         {"model.precision": "bfloat16"},
         {"stage1.optimiser": "rowwise", "stage2.optimiser": "rowwise"},
         {"stage1.average_from": 1.0, "stage2.average_from": 1.0},
@@ -133,7 +130,7 @@ def _bytes_a_value(settings: Settings, *, label: bool) -> int:
     """Of a large table in training: the value, the gradient of a step, the running mean, moments of the optimiser."""
     size = HALF if label and settings.model.precision == "bfloat16" else FLOAT
     stages = (settings.stage1, settings.stage2)
-    moments = {"rowwise": 0, "sgd": size if label else 0, "adamw": 2 * FLOAT}
+    moments = {"rowwise": 0, "adamw": 2 * FLOAT}
     mean = size if any(stage.average_from < 1 for stage in stages) else 0
     return size + FLOAT + mean + max(moments[stage.optimiser] for stage in stages)
 
@@ -142,16 +139,15 @@ def _stage_seconds(
     settings: Settings, stage: StageSettings, rows: float, n_labels: int, words: float, learned: bool
 ) -> float:
     dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
-    label_dim = settings.model.label_dim or dim
     if settings.model.kind == ONE_VERSUS_ALL:
-        per_row = PER_DENSE_PRODUCT * 3 * label_dim * n_labels + (PER_PRODUCT * 3 + PER_UPDATE) * dim * words
+        per_row = PER_DENSE_PRODUCT * 3 * dim * n_labels + (PER_PRODUCT * 3 + PER_UPDATE) * dim * words
         return known(stage.epochs) * rows * per_row
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))
     per_cluster = known(settings.index.kappa) if learned else n_labels / known(settings.clustering.clusters)
     batch = known(stage.batch_size)
-    updated = label_dim * min(n_labels, shortlist * batch * 0.2)
+    updated = dim * min(n_labels, shortlist * batch * 0.2)
     updated += dim * min(words * batch, words * 60 + batch * words * 0.3)
-    products = 3 * label_dim * shortlist + 3 * dim * (words + known(settings.clustering.clusters))
+    products = 3 * dim * (shortlist + words + known(settings.clustering.clusters))
     per_row = PER_EDGE * beam * per_cluster + PER_PRODUCT * products
     return known(stage.epochs) * rows * (per_row + PER_UPDATE * updated / batch)
 

@@ -1,4 +1,4 @@
-"""The application: what the routes share, how it starts and ends. The routes are in routes.py and look.py."""
+"""The ASGI application: the service's parts put together, its routes and middleware, how it starts and ends."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from starlette.middleware.cors import CORSMiddleware
 
 from ..core.errors import EliasError
 from ..core.version import __version__
-from . import look, routes
+from .admission import Admission, Limits
 from .batching import Batcher
 from .errors import ServiceError, invalid
-from .files import read_files
-from .gate import Gate
-from .limits import Limits
+from .inspect_routes import inspect_router
 from .metrics import Metrics
+from .middleware import RequestMiddleware
 from .models import Registry
+from .routes import Service, api_router, page_router
 from .schemas import REF, PathsRequest, PredictAnswer, PredictRequest, ReloadRequest
-from .service import Service
 
 log = logging.getLogger("elias.server")
-ABOUT = """Texts in, the right few of very many labels out; and a look at how a learned index finds them.
+DESCRIPTION = """Assigns to a text the right few of very many labels, and shows how a learned index finds them.
 
-Errors are `{"error": {"code", "message", "field"}}`. Every answer carries `X-Request-Id`, which the log knows.
+Errors are `{"error": {"code", "message", "field"}}`. Every answer carries `X-Request-Id`, which is also in the log.
 """
 
 
@@ -42,26 +41,38 @@ def create_app(
     origins: tuple[str, ...] = (),
     on_failure: Callable[[EliasError], None] | None = None,
 ) -> FastAPI:
-    """The service for some models; `on_failure` is told when they cannot be opened."""
+    """The service for the models of a registry.
+
+    Parameters
+    ----------
+    registry : the models, which are opened after the application has started
+    limits : what a request may contain and how much may wait
+    token : the bearer token that requests must send; None: no token is needed
+    origins : origins of web pages that may call the service from a browser, besides its own page
+    on_failure : called when a model cannot be opened; by default the error is raised
+    """
     limits, metrics = limits or Limits(), Metrics()
-    service = Service(registry, limits, metrics, Batcher(limits, metrics), token is not None, on_failure or _give_up)
+    service = Service(
+        registry, Admission(limits, metrics), Batcher(limits, metrics), metrics, has_token=token is not None
+    )
     app = FastAPI(
         title="ELIAS",
         version=__version__,
-        description=ABOUT,
+        description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=partial(_lifespan, service),
-        exception_handlers={HTTPException: _hand_on, RequestValidationError: _refuse},
+        lifespan=partial(_lifespan, service, on_failure or _raise),
+        exception_handlers={HTTPException: _http_error, RequestValidationError: _parameter_error},
     )
     metrics.gauge("elias_ready", "1 when every model is open.", lambda: registry.ready)
     app.state.service = service
-    app.include_router(routes.router(service))
-    app.include_router(look.router(service))
-    app.include_router(routes.page_router(read_files()))
+    app.include_router(api_router(service))
+    app.include_router(inspect_router(service))
+    app.include_router(page_router())
     app.openapi = partial(_openapi, app, app.openapi)  # type: ignore[method-assign]
-    app.add_middleware(Gate, metrics=metrics, token=token)
+    app.add_middleware(RequestMiddleware, metrics=metrics, token=token)
     if origins:
+        # Added last, so it is outermost: a browser's preflight request carries no token.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
@@ -72,10 +83,10 @@ def create_app(
     return app
 
 
-def _openapi(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """FastAPI's schema with the bodies that are read by hand."""
+def _openapi(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """FastAPI's schema, with the bodies that validation.py reads itself."""
     if app.openapi_schema is None:
-        content = make()
+        content = generate()
         for kind in (PredictRequest, PathsRequest, ReloadRequest, PredictAnswer):
             schema = kind.model_json_schema(ref_template=REF)
             content["components"]["schemas"].update({**schema.pop("$defs", {}), kind.__name__: schema})
@@ -87,39 +98,39 @@ def _openapi(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]
 
 
 @asynccontextmanager
-async def _lifespan(service: Service, app: FastAPI) -> AsyncIterator[None]:
-    """Open the models beside the event loop, so that /health and /ready answer meanwhile."""
+async def _lifespan(service: Service, on_failure: Callable[[EliasError], None], app: FastAPI) -> AsyncIterator[None]:
+    """Open the models in a thread, so that /health and /ready answer in the meantime."""
     service.batcher.start()
-    opening = asyncio.create_task(_open(service))
+    opening = asyncio.create_task(_open_models(service, on_failure))
     yield
     opening.cancel()
     service.batcher.close()
 
 
-async def _open(service: Service) -> None:
+async def _open_models(service: Service, on_failure: Callable[[EliasError], None]) -> None:
     try:
         await asyncio.to_thread(service.registry.open_all)
         log.info("ready", extra={"facts": {"models": list(service.registry.folders)}})
     except EliasError as problem:
-        service.on_failure(problem)
+        on_failure(problem)
 
 
-def _give_up(problem: EliasError) -> NoReturn:
+def _raise(problem: EliasError) -> NoReturn:
     raise problem
 
 
-async def _hand_on(request: Request, problem: Exception) -> NoReturn:
-    """What FastAPI would answer in its own form goes on to the gate."""
+async def _http_error(request: Request, problem: Exception) -> NoReturn:
+    """Errors that FastAPI would answer in a format of its own, passed on to the middleware."""
     assert isinstance(problem, HTTPException)
     path = request.url.path[:60]
     if problem.status_code == 404:
-        raise ServiceError(404, f"there is nothing at {path}; /docs lists what there is")
+        raise ServiceError(404, f"there is nothing at {path}; /docs lists the routes")
     if problem.status_code == 405:
         raise ServiceError(405, f"{path} does not take this method", headers=dict(problem.headers or {}))
     raise problem
 
 
-async def _refuse(request: Request, problem: Exception) -> NoReturn:
+async def _parameter_error(request: Request, problem: Exception) -> NoReturn:
     assert isinstance(problem, RequestValidationError)
     first: dict[str, Any] = problem.errors()[0]
     place = [str(part) for part in first["loc"] if part not in {"query", "path", "body"}]

@@ -1,212 +1,183 @@
-"""Requests that arrive together are computed together; a bounded queue in front of a few compute threads.
+"""Dynamic batching: requests that arrive together are computed together, by two compute threads.
 
-    admit   a place in the queue, or 503 at once: requests, texts and bytes in the house are counted
-    run     wait for the texts of an admitted request to be computed
-
-Nothing lingers on purpose: an idle thread starts on the first text that comes, and when it is done it takes what has
-come meanwhile, without asking the event loop, which may be busy with other requests (`waiting.py` says what it takes).
+`Batcher.run` is called in the event loop with a job; it puts the job into the queue and waits for its lines. A compute
+thread that becomes free takes the next batch (`queue.py`), calls the model once and hands the lines back to the event
+loop. No request is delayed in order to form a batch: an idle thread starts on the first text that arrives, and
+whatever arrives while it computes forms the next batch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Condition, Thread
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .answers import Ask, result_lines
-from .errors import ServiceError, busy
-from .limits import Limits
+from .admission import Limits, shutting_down, too_slow
+from .errors import ClientGone
 from .metrics import Metrics
-from .waiting import SHARE, Gone, Job, Slice, Waiting
+from .queue import Entry, Job, RequestQueue, Slice
+from .responses import result_lines
 
-if TYPE_CHECKING:
-    from .models import Served
-
-THREADS = 2  # batches under way: one in the kernels while the other is read or written in Python
-CROWD = 32  # texts, or
-PATIENCE = 0.02  # seconds, that wait before a second thread helps: a few texts are sooner done by the one at work
-
-
-class ClientGone(Exception):
-    """Nobody waits for this answer any more."""
+THREADS = 2  # batches under way: one inside the kernels while the other is parsed or written in Python
+# The second thread helps only when this many texts wait, or when they have waited this long. One thread finishes a few
+# texts sooner than two threads that contend for the interpreter lock.
+CROWD_TEXTS = 32
+CROWD_SECONDS = 0.02
 
 
 class Batcher:
+    """The queue and its compute threads."""
+
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self.limits, self.metrics = limits, metrics
-        self.requests = self.texts = self.bytes = 0  # in the house
-        self._waiting = Waiting(limits, self._abandon)
-        self._change = Condition()  # guards what waits and what is under way
-        self._under_way, self._closed = 0, False
+        self._queue = RequestQueue(limits, self._abandon)
+        self._changed = Condition()  # its lock guards the queue and the next two attributes
+        self._batches_under_way, self._closed = 0, False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[Thread] = []
-        metrics.gauge("elias_waiting_requests", "Requests accepted and not yet answered.", lambda: self.requests)
-        metrics.gauge("elias_waiting_texts", "Their texts.", lambda: self.texts)
-        metrics.gauge("elias_waiting_bytes", "Their bodies.", lambda: self.bytes)
 
     def start(self) -> None:
-        """Called from the event loop that the requests come from."""
+        """Start the threads. Called inside the event loop that `run` will be called in."""
         self._loop, self._closed = asyncio.get_running_loop(), False
         names = [f"elias-compute-{number}" for number in range(THREADS)]
-        self._threads = [Thread(target=self._work, name=name, daemon=True) for name in names]
+        self._threads = [Thread(target=self._compute_batches, name=name, daemon=True) for name in names]
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        with self._change:
+        """Let the threads end after the batch they compute."""
+        with self._changed:
             self._closed = True
-            self._change.notify_all()
+            self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait for the batches under way: a process that ends in the middle of one may crash."""
+        """Wait for the threads to end: a process that exits inside a kernel may crash."""
         for thread in self._threads:
             thread.join()
 
-    def refuse_if_full(self) -> None:
-        """Before a body is read."""
-        if self.requests >= self.limits.waiting_requests or self.bytes >= self.limits.waiting_bytes:
-            raise self._full()
-
-    @contextmanager
-    def admit(self, n_texts: int, n_bytes: int) -> Iterator[None]:
-        """A place in the queue for as long as the block lasts. Large requests leave an eighth of it to small ones."""
-        n_texts = min(n_texts, max(1, self.limits.waiting_texts // 4))
-        room = self.limits.waiting_texts * (8 if n_texts <= SHARE else 7) // 8
-        if self.texts + n_texts > room or self.requests >= self.limits.waiting_requests:
-            raise self._full()
-        self.requests += 1
-        self.texts += n_texts
-        self.bytes += n_bytes
-        try:
-            yield
-        finally:
-            self.requests -= 1
-            self.texts -= n_texts
-            self.bytes -= n_bytes
-
-    def _full(self) -> ServiceError:
-        self.metrics.refused.add()
-        return busy("the service is busy: its queue is full; try again after the seconds in Retry-After")
-
-    async def run(
-        self, served: Served, ask: Ask, texts: Sequence[str], ids: Sequence[str] | None, gone: Gone
-    ) -> list[str]:
-        """A JSON object for each text, in order."""
-        if not texts:
+    async def run(self, job: Job) -> list[str]:
+        """One JSON object per text of an admitted job, in order."""
+        if not job.texts:
             return []
         done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        job = Job(served, ask, texts, ids, gone, done, left=len(texts), lines=[""] * len(texts))
-        with self._change:
+        entry = Entry(job, done, remaining=len(job.texts), lines=[""] * len(job.texts))
+        with self._changed:
             if self._closed:
-                raise busy("the service is ending")
-            are_first = not self._waiting.texts
-            self._waiting.put(job)
-            if are_first or self._waiting.texts >= CROWD:  # else somebody is awake already
-                self._change.notify()
+                raise shutting_down()
+            was_empty = not self._queue.texts
+            self._queue.put(entry)
+            # In between, a thread is awake already and will find the entry.
+            if was_empty or self._queue.texts >= CROWD_TEXTS:
+                self._changed.notify()
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
                 return await done
         except TimeoutError:
-            message = f"no answer within {self.limits.answer_seconds:g} seconds; send fewer texts at a time"
-            raise busy(message, after=5) from None
+            raise too_slow(self.limits.answer_seconds) from None
 
-    def _work(self) -> None:
-        """One compute thread, until the end."""
-        while self._one_batch():
+    def _compute_batches(self) -> None:
+        """The loop of one compute thread."""
+        while self._compute_one_batch():
             pass
 
-    def _one_batch(self) -> bool:
-        """Compute a batch; a thread that waits for the next keeps nothing of it, nor of a model replaced since."""
-        batch = self._next()
-        started, problem, answers = perf_counter(), None, list[list[str]]()
+    def _compute_one_batch(self) -> bool:
+        """Compute a batch; False when the service ends.
+
+        A function of its own, so that a thread that waits for work holds no reference to the last batch, and through
+        it to a model that has been replaced since.
+        """
+        batch = self._next_batch()
+        if not batch:
+            return False
+        started, problem, lines = perf_counter(), None, list[list[str]]()
         try:
-            answers = computed(batch) if batch else []
-        except Exception as raised:  # belongs to those who asked
+            lines = compute(batch)
+        except Exception as raised:  # sent to the clients of this batch
             problem = raised
-        except BaseException as raised:  # of an extension in need; the thread lives on
+        except BaseException as raised:  # panics of compiled extensions; the thread must survive them
             problem = RuntimeError(type(raised).__name__)
         seconds = perf_counter() - started
-        if batch:
-            with self._change:
-                self._under_way -= 1
-            self._in_loop(self._answered, batch, answers, problem, seconds)
-        return bool(batch)
+        with self._changed:
+            self._batches_under_way -= 1
+        self._call_in_loop(self._deliver, batch, lines, problem, seconds)
+        return True
 
-    def _next(self) -> list[Slice]:
-        """What to compute now; waits for it. Nothing when the service ends."""
-        with self._change:
+    def _next_batch(self) -> list[Slice]:
+        """Wait for a batch that this thread should compute; empty when the service ends."""
+        with self._changed:
             since = perf_counter()
             while not self._closed:
                 waited = perf_counter() - since
-                if not self._under_way or self._waiting.texts >= CROWD or waited >= PATIENCE:
-                    batch = self._waiting.take()
+                is_crowd = self._queue.texts >= CROWD_TEXTS or waited >= CROWD_SECONDS
+                if not self._batches_under_way or is_crowd:
+                    batch = self._queue.take_batch()
                     if batch:
-                        self._under_way += 1
-                        if self._waiting.texts:
-                            self._change.notify()
+                        self._batches_under_way += 1
+                        if self._queue.texts:
+                            self._changed.notify()
                         return batch
-                if self._waiting.texts:
-                    self._change.wait(PATIENCE - waited)
+                if self._queue.texts:
+                    self._changed.wait(CROWD_SECONDS - waited)
                 else:
-                    self._change.wait()
+                    self._changed.wait()
                     since = perf_counter()
             return []
 
-    def _answered(
-        self, batch: list[Slice], answers: list[list[str]], problem: Exception | None, seconds: float
-    ) -> None:
-        """In the event loop: hand the lines of a batch to those who wait."""
+    def _deliver(self, batch: list[Slice], lines: list[list[str]], problem: Exception | None, seconds: float) -> None:
+        """In the event loop: hand the lines of a batch to the requests that wait for them."""
         n_texts = sum(map(len, batch))
-        self.metrics.batches.see(n_texts)
-        self.metrics.texts.add(n_texts)
-        self.metrics.compute.see(seconds)
+        self.metrics.batches.observe(n_texts)
+        self.metrics.texts.inc(n_texts)
+        self.metrics.compute.observe(seconds)
         for number, piece in enumerate(batch):
-            job = piece.job
+            entry = piece.entry
             if problem is None:
-                job.lines[piece.start : piece.stop] = answers[number]
-                job.left -= len(piece)
-            if job.done.done():
+                entry.lines[piece.start : piece.stop] = lines[number]
+                entry.remaining -= len(piece)
+            if entry.done.done():
                 continue
             if problem is not None:
-                job.done.set_exception(problem)
-            elif job.left == 0:
-                job.done.set_result(job.lines)
+                entry.done.set_exception(problem)
+            elif entry.remaining == 0:
+                entry.done.set_result(entry.lines)
 
-    def _abandon(self, job: Job) -> None:
+    def _abandon(self, entry: Entry) -> None:
+        """In a compute thread: the client of an entry has disconnected."""
+
         def give_up() -> None:
-            self.metrics.abandoned.add()
-            if not job.done.done():
-                job.done.set_exception(ClientGone())
+            self.metrics.abandoned.inc()
+            if not entry.done.done():
+                entry.done.set_exception(ClientGone())
 
-        self._in_loop(give_up)
+        self._call_in_loop(give_up)
 
-    def _in_loop(self, call: Any, *arguments: Any) -> None:
+    def _call_in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
-        with suppress(RuntimeError):  # the loop has ended, and nobody waits
+        with suppress(RuntimeError):  # the loop has ended, and with it every request
             self._loop.call_soon_threadsafe(call, *arguments)
 
 
-def computed(batch: Sequence[Slice]) -> list[list[str]]:
-    """One call of the model for the whole batch; its answers as JSON, slice by slice."""
+def compute(batch: Sequence[Slice]) -> list[list[str]]:
+    """One call of the model for a whole batch; JSON lines per slice."""
     first = batch[0].job
-    model = first.served.model
     texts = [text for piece in batch for text in piece.texts]
     ids = None
     if any(piece.ids is not None for piece in batch):
         ids = [name for piece in batch for name in piece.ids or [""] * len(piece)]
+    # Only options that were given are passed on: a model need not know the others.
     options: dict[str, Any] = {}
-    if first.ask.threshold is not None:
-        options["threshold"] = first.ask.threshold
-    if first.ask.labels is not None:
-        options["allow"] = first.ask.labels
-    k = max(piece.job.ask.k for piece in batch)
-    explain = any(piece.job.ask.explain for piece in batch)
-    found = model.predict(texts, k, ids=ids, explain=explain, **options)
-    answers, at = [], 0
+    if first.options.threshold is not None:
+        options["threshold"] = first.options.threshold
+    if first.options.labels is not None:
+        options["allow"] = first.options.labels
+    k = max(piece.job.options.k for piece in batch)
+    explain = any(piece.job.options.explain for piece in batch)
+    predictions = first.served.model.predict(texts, k, ids=ids, explain=explain, **options)
+    lines, row = [], 0
     for piece in batch:
-        answers.append(result_lines(found, model.labels.texts, at, at + len(piece), piece.job.ask, piece.ids))
-        at += len(piece)
-    return answers
+        lines.append(result_lines(predictions, row, piece))
+        row += len(piece)
+    return lines

@@ -1,8 +1,8 @@
-"""What a client is told when something is wrong: {"error": {"code", "message", "field"}}, in the tone of the CLI.
+"""The error format of the service: `{"error": {"code", "message", "field"}}` with an HTTP status.
 
-    ServiceError               a status, a code that programs can test, a message for people, the field it is about
-    of(EliasError)             what the library refuses becomes a 422
-Tracebacks and paths go to the log, never to a client.
+Every error that reaches a client is a `ServiceError`. Handlers raise it; `as_service_error` translates any other
+exception, and `middleware.py` sends it. Tracebacks, file paths and request texts go to the log or nowhere, never to a
+client.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from ..core.errors import EliasError
 
+# The code is for programs: it stays the same when the wording of a message changes.
 CODES = {
     400: "bad_request",
     401: "unauthorized",
@@ -28,6 +31,8 @@ CODES = {
 
 
 class ServiceError(Exception):
+    """An answer other than 2xx: status, machine-readable code, message, and the field of the request it is about."""
+
     def __init__(
         self,
         status: int,
@@ -46,26 +51,32 @@ class ServiceError(Exception):
         return error_body(self.code, self.message, self.field)
 
 
+class ClientGone(Exception):
+    """The client closed its connection, so there is no one to answer. Never sent; logged as status 499."""
+
+
 def error_body(code: str, message: str, field: str | None = None) -> bytes:
     content: dict[str, Any] = {"error": {"code": code, "message": message, "field": field}}
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
-def busy(message: str, *, after: int = 1) -> ServiceError:
-    """Not now: 503, with when to come back."""
-    return ServiceError(503, message, headers={"Retry-After": str(after)})
-
-
 def invalid(message: str, field: str | None = None) -> ServiceError:
+    """422: the request parsed, but one of its values is wrong."""
     return ServiceError(422, message, field=field)
 
 
-def of(problem: EliasError, field: str | None = None) -> ServiceError:
-    """What the library says about an argument is meant for the user."""
-    return invalid(str(problem), field)
+def as_service_error(problem: Exception) -> ServiceError:
+    """The answer to any exception that a handler raised."""
+    if isinstance(problem, ServiceError):
+        return problem
+    if isinstance(problem, EliasError):
+        return invalid(str(problem))  # messages of the library are written for users
+    if isinstance(problem, HTTPException):
+        return ServiceError(problem.status_code, str(problem.detail), headers=dict(problem.headers or {}))
+    return ServiceError(500, "internal error; the log of the service has details under this X-Request-Id")
 
 
-def shown(value: object, most: int = 60) -> str:
-    """A value in a message, cut short."""
+def shorten(value: object, max_length: int = 60) -> str:
+    """A value from the request for use in a message: an attack must not make the message long."""
     text = str(value)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"

@@ -1,4 +1,4 @@
-"""The log of the service: one JSON object a line on standard error. Never a text of a user."""
+"""The log of the service: one JSON object per line on standard error. It never contains a user's text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import IO, Any
 
 
 class JsonLines(logging.Formatter):
+    """A log record as JSON; `extra={"facts": {...}}` adds fields."""
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -18,12 +20,12 @@ class JsonLines(logging.Formatter):
             **getattr(record, "facts", {}),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__  # its message may hold a text
+            line["error"] = record.exc_info[0].__name__  # its message may contain a text
         return json.dumps(line, ensure_ascii=False)
 
 
-def set_up(level: int = logging.INFO, stream: IO[str] | None = None) -> None:
-    """Our events, and what the server and the event loop have to say, in one form."""
+def configure_logging(level: int = logging.INFO, stream: IO[str] | None = None) -> None:
+    """Write the service's events, and warnings of uvicorn and asyncio, in this format."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     for name, lowest in (("elias.server", level), ("uvicorn", logging.WARNING), ("asyncio", logging.WARNING)):

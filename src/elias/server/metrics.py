@@ -1,4 +1,7 @@
-"""Counters and histograms in the text that Prometheus reads. Touched by the event loop only, so without locks."""
+"""Counters, histograms and gauges in the text format that Prometheus reads (GET /metrics).
+
+Only the event loop updates them, so there are no locks.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,37 @@ from collections.abc import Callable, Iterator, Sequence
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-Names = tuple[tuple[str, str], ...]
+Tags = tuple[tuple[str, str], ...]  # what Prometheus calls labels; here that word means something else
 
 
 class Counter:
-    def __init__(self, name: str, about: str) -> None:
-        self.name, self.about = name, about
-        self._counts: dict[Names, float] = {}
+    """A sum per combination of tags."""
 
-    def add(self, amount: float = 1, **names: str) -> None:
-        key = tuple(names.items())
+    def __init__(self, name: str, description: str) -> None:
+        self.name, self.description = name, description
+        self._counts: dict[Tags, float] = {}
+
+    def inc(self, amount: float = 1, **tags: str) -> None:
+        key = tuple(tags.items())
         self._counts[key] = self._counts.get(key, 0) + amount
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.about, "counter")
+        yield from _header(self.name, self.description, "counter")
+        # A counter without a sample would be missing from dashboards until its first event.
         for key, count in self._counts.items() or [((), 0)]:
-            yield f"{self.name}{_names(key)} {count:g}"
+            yield f"{self.name}{_tags(key)} {count:g}"
 
 
 class Histogram:
-    def __init__(self, name: str, about: str, bounds: Sequence[float]) -> None:
-        self.name, self.about, self.bounds = name, about, bounds
-        self._counts: dict[Names, list[int]] = {}
-        self._sums: dict[Names, float] = {}
+    """Counts per bucket, `bounds` being the upper bounds; one histogram per combination of tags."""
 
-    def see(self, value: float, **names: str) -> None:
-        key = tuple(names.items())
+    def __init__(self, name: str, description: str, bounds: Sequence[float]) -> None:
+        self.name, self.description, self.bounds = name, description, bounds
+        self._counts: dict[Tags, list[int]] = {}
+        self._sums: dict[Tags, float] = {}
+
+    def observe(self, value: float, **tags: str) -> None:
+        key = tuple(tags.items())
         counts = self._counts.get(key)
         if counts is None:
             counts = self._counts[key] = [0] * (len(self.bounds) + 1)
@@ -41,57 +49,59 @@ class Histogram:
         self._sums[key] += value
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.about, "histogram")
+        yield from _header(self.name, self.description, "histogram")
         for key, counts in self._counts.items():
-            so_far = 0
+            cumulative = 0  # the format wants "at most this bound", not "in this bucket"
             for bound, count in zip([*map(str, self.bounds), "+Inf"], counts, strict=True):
-                so_far += count
-                yield f"{self.name}_bucket{_names((*key, ('le', bound)))} {so_far}"
-            yield f"{self.name}_sum{_names(key)} {self._sums[key]:.9g}"
-            yield f"{self.name}_count{_names(key)} {so_far}"
+                cumulative += count
+                yield f"{self.name}_bucket{_tags((*key, ('le', bound)))} {cumulative}"
+            yield f"{self.name}_sum{_tags(key)} {self._sums[key]:.9g}"
+            yield f"{self.name}_count{_tags(key)} {cumulative}"
 
 
 class Gauge:
-    """Read when it is asked for."""
+    """A value that is read when the metrics are."""
 
-    def __init__(self, name: str, about: str, read: Callable[[], float]) -> None:
-        self.name, self.about, self.read = name, about, read
+    def __init__(self, name: str, description: str, read: Callable[[], float]) -> None:
+        self.name, self.description, self.read = name, description, read
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.about, "gauge")
+        yield from _header(self.name, self.description, "gauge")
         yield f"{self.name} {self.read():g}"
 
 
 class Metrics:
+    """Every metric of the service."""
+
     def __init__(self) -> None:
         self.requests = Counter("elias_requests_total", "Requests by route, method and status.")
         self.seconds = Histogram("elias_request_seconds", "Time from request to the end of its answer.", SECONDS)
         self.errors = Counter("elias_errors_total", "Answers of 400 and above, by code.")
         self.texts = Counter("elias_texts_total", "Texts predicted.")
-        self.batches = Histogram("elias_batch_texts", "Texts computed at a time.", TEXTS)
+        self.batches = Histogram("elias_batch_texts", "Texts per batch.", TEXTS)
         self.compute = Histogram("elias_batch_seconds", "Time a batch took to compute.", SECONDS)
         self.refused = Counter("elias_refused_total", "Requests answered 503 because the queue was full.")
-        self.abandoned = Counter("elias_abandoned_total", "Requests whose client went away before their turn.")
+        self.abandoned = Counter("elias_abandoned_total", "Requests whose client disconnected before their turn.")
         self.reloads = Counter("elias_reloads_total", "Reloads by outcome.")
-        self._more: list[Gauge] = []
+        self._gauges: list[Gauge] = []
 
-    def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        self._more.append(Gauge(name, about, read))
+    def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
+        self._gauges.append(Gauge(name, description, read))
 
     def text(self) -> str:
-        known = [item for item in vars(self).values() if isinstance(item, Counter | Histogram)]
-        return "".join(f"{line}\n" for item in [*known, *self._more] for line in item.lines())
+        updated = [item for item in vars(self).values() if isinstance(item, Counter | Histogram)]
+        return "".join(f"{line}\n" for item in [*updated, *self._gauges] for line in item.lines())
 
 
-def _head(name: str, about: str, kind: str) -> tuple[str, str]:
-    return f"# HELP {name} {about}", f"# TYPE {name} {kind}"
+def _header(name: str, description: str, kind: str) -> tuple[str, str]:
+    return f"# HELP {name} {description}", f"# TYPE {name} {kind}"
 
 
-def _names(pairs: Names) -> str:
+def _tags(pairs: Tags) -> str:
     if not pairs:
         return ""
-    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
-    return f"{{{inside}}}"
+    content = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+    return f"{{{content}}}"
 
 
 def _escaped(value: str) -> str:

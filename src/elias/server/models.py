@@ -1,98 +1,118 @@
-"""The models being served: opened, warmed, asked what they offer, and swapped while requests go on.
+"""The models being served: opened in the background, warmed up, replaced while requests continue.
 
-A `Served` never changes. A reload puts a new one in its place; requests that were accepted before keep the old one
-until they are answered, then its memory is free. Whatever a model offers beyond `predict` is asked of it, not assumed:
-an ensemble has no index of its own, a model without calibration refuses a threshold.
+A `Served` never changes. A reload puts a new one in its place; requests admitted before the reload keep the old one
+until they are answered, and then its memory is freed. `ServedModel` lists everything that the service needs of a model.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..core.errors import EliasError, InputError, ModelError, did_you_mean
-from .errors import ServiceError, busy, shown
+from .admission import not_ready, reload_failed
+from .errors import ServiceError, shorten
+from .metrics import Metrics
 
 if TYPE_CHECKING:
-    from ..model.model import Model
-    from .explore import Explorer
-    from .label_search import LabelSearch
+    from ..core.predictions import Predictions
+    from ..dataset.labels import LabelSet
+    from ..network.network import Network
+    from ..network.searcher import Searcher
 
 log = logging.getLogger("elias.server")
-Opener = Callable[[Path], "Model"]
 
 
-@dataclass(frozen=True)
+class ServedModel(Protocol):
+    """What the service needs of a model; `Model` and `Ensemble` have it.
+
+    The last group serves the inspect routes. A model without a `network` can be served without them.
+    """
+
+    @property
+    def labels(self) -> LabelSet: ...
+    @property
+    def label_counts(self) -> np.ndarray: ...
+    @property
+    def n_train(self) -> int: ...
+    @property
+    def about(self) -> dict[str, Any]: ...
+    @property
+    def gives_probabilities(self) -> bool: ...
+    def predict(
+        self,
+        inputs: Any,
+        k: int = 5,
+        *,
+        ids: Sequence[str] | None = None,
+        allow: Sequence[str] | None = None,
+        threshold: float | None = None,
+        explain: bool = False,
+    ) -> Predictions: ...
+
+    @property
+    def network(self) -> Network: ...
+    @property
+    def searcher(self) -> Searcher: ...
+    def prepare(self, inputs: Any) -> tuple[Any, int]: ...
+    @property
+    def stage1_clusters(self) -> np.ndarray: ...
+    @property
+    def cluster_words(self) -> list[list[str]]: ...
+
+
+Opener = Callable[[Path], ServedModel]
+
+
+@dataclass(frozen=True, eq=False)
 class Served:
-    """A model with everything the routes ask about it."""
+    """An open model under the name that requests use."""
 
     name: str
-    model: Model
-    parts: tuple[str, ...]  # of an explained score
-    threshold_refused: str | None  # why, or None: a threshold may be given
+    model: ServedModel
+    parts: tuple[str, ...]  # names of the parts of an explained score
     about: Mapping[str, Any]
     loaded: datetime
 
-    @cached_property
-    def search(self) -> LabelSearch:
-        from .label_search import LabelSearch
-
-        return LabelSearch(self.model.labels, self.label_counts)
-
-    @cached_property
-    def label_counts(self) -> np.ndarray:
-        """Training rows of each label; none are known of a model that does not say."""
-        unknown = np.zeros(len(self.model.labels), dtype=np.int64)
-        return np.asarray(getattr(self.model, "label_counts", unknown))
-
     @property
-    def can_explore(self) -> bool:
-        """Whether there is an index to look into."""
-        return hasattr(self.model, "finder") and hasattr(self.model, "stage1_clusters")
-
-    @cached_property
-    def explorer(self) -> Explorer:
-        from .explore import Explorer
-
-        if not self.can_explore:
-            message = f'model "{self.name}" has no index of its own to look into; serve one of its members'
-            raise ServiceError(404, message, code="not_offered")
-        return Explorer(self.model)
+    def can_inspect(self) -> bool:
+        return hasattr(self.model, "network")
 
     def facts(self, *, default: bool) -> dict[str, Any]:
-        index = self.model.finder.index if self.can_explore else None
+        """What GET /v1/models lists."""
+        index = self.model.network.index if self.can_inspect else None
         return {
             "name": self.name,
             "default": default,
             "labels": len(self.model.labels),
             "clusters": None if index is None else index.n_clusters,
             "edges": None if index is None else index.n_edges,
-            "training_rows": getattr(self.model, "n_train", None),
+            "training_rows": self.model.n_train,
             "data": str(self.about.get("dataset", {}).get("name", "unknown data")),
             "parts": list(self.parts),
-            "threshold": self.threshold_refused is None,
-            "explore": self.can_explore,
+            "threshold": self.model.gives_probabilities,
+            "explore": self.can_inspect,
             "loaded": self.loaded.isoformat(timespec="seconds"),
         }
 
 
 class Registry:
-    """Names and folders; the models behind them once they are open."""
+    """Names and folders, and the models behind them once they are open. The first name is the default."""
 
     def __init__(self, folders: Mapping[str, Path], opener: Opener) -> None:
         assert folders
         self.folders, self._open = dict(folders), opener
         self.served: dict[str, Served] = {}
-        self._one_at_a_time = Lock()
+        self._opening = Lock()  # two reloads at once would need memory for three copies of a model
 
     @property
     def ready(self) -> bool:
@@ -103,24 +123,25 @@ class Registry:
         return next(iter(self.folders))
 
     def get(self, name: str | None) -> Served:
+        """The model of a request: 404 for an unknown name, 503 while it is being opened."""
         if name is not None and name not in self.folders:
-            message = f'there is no model "{shown(name)}"{did_you_mean(name[:100], self.folders)}'
+            message = f'there is no model "{shorten(name)}"{did_you_mean(name[:100], self.folders)}'
             raise ServiceError(404, message, field="model")
         served = self.served.get(name or self.default)
         if served is None:
-            raise busy("the model is still being opened; try again in a few seconds", after=2)
+            raise not_ready()
         return served
 
     def open_all(self) -> None:
-        """Open what is not open yet. A model that cannot be opened is an EliasError."""
-        with self._one_at_a_time:
+        """Open what is not open yet; EliasError if a model cannot be opened."""
+        with self._opening:
             for name in self.folders:
                 if name not in self.served:
                     self.served[name] = self._opened(name)
 
-    def reload(self, name: str | None = None) -> list[str]:
-        """Open the folders again and swap, all or none; if one is broken the old models go on."""
-        with self._one_at_a_time:
+    def reopen(self, name: str | None = None) -> list[str]:
+        """Open one folder or all again and replace their models: all of them or, after an error, none."""
+        with self._opening:
             names = [name] if name is not None else list(self.folders)
             fresh = {each: self._opened(each) for each in names}
             self.served = {**self.served, **fresh}
@@ -131,27 +152,38 @@ class Registry:
         folder = self.folders[name]
         try:
             model = self._open(folder)
-            served = Served(
-                name=name,
-                model=model,
-                parts=warm_up(model),
-                threshold_refused=why_no_threshold(model),
-                about=read_about(folder, model),
-                loaded=datetime.now(UTC),
-            )
-        except InputError as problem:  # it was trained on vectors, which nobody can type
+            parts = warm_up(model)
+            served = Served(name, model, parts, about=read_about(folder, model), loaded=datetime.now(UTC))
+        except InputError as problem:  # raised by the warm-up of a model that was trained on vectors
             raise ModelError(f"{folder}: cannot be served: {problem}") from None
         except (OSError, ValueError, KeyError, TypeError, IndexError, RuntimeError) as problem:
-            # A model that opens but cannot answer: damaged in a way no reader noticed.
+            # The model opens but cannot predict: damaged in a way that the checks of its files do not find.
             raise EliasError(f"{folder}: the model cannot be used ({type(problem).__name__}: {problem})") from problem
         seconds = (datetime.now(UTC) - started).total_seconds()
         log.info("model opened", extra={"facts": {"model": name, "seconds": round(seconds, 2)}})
         return served
 
 
-def warm_up(model: Model) -> tuple[str, ...]:
-    """Compile what requests will call, read what they will read; returns the parts of an explained score."""
+async def reload(registry: Registry, metrics: Metrics, name: str | None = None) -> list[str]:
+    """Open the folders again, for POST /v1/reload and for SIGHUP; the names of the models that were replaced."""
+    try:
+        names = await asyncio.to_thread(registry.reopen, name)
+    except EliasError as problem:
+        metrics.reloads.inc(outcome="failed")
+        log.error("reload failed, the old model goes on", extra={"facts": {"error": str(problem)}})
+        raise reload_failed() from None
+    metrics.reloads.inc(outcome="done")
+    log.info("reloaded", extra={"facts": {"models": names}})
+    return names
+
+
+def warm_up(model: ServedModel) -> tuple[str, ...]:
+    """Compile the kernels that requests will call and read the pages they will read.
+
+    Returns the names of the parts of an explained score.
+    """
     found = model.predict(["warm up"], k=1, explain=True)
+    # One text, a few and many may take different paths through the kernels.
     model.predict(["warm up", "twice"], k=2)
     model.predict(["many"] * 8, k=2)
     if len(model.labels):
@@ -159,30 +191,16 @@ def warm_up(model: Model) -> tuple[str, ...]:
     return tuple(found.parts or ())
 
 
-def why_no_threshold(model: Model) -> str | None:
-    """What the model says to a threshold: nothing, or why it cannot take one."""
-    predict: Callable[..., Any] = model.predict
-    try:
-        predict(["warm up"], k=1, threshold=0.5)
-    except InputError as refusal:
-        return str(refusal)
-    except TypeError:  # a model from before there was calibration
-        return "the scores of this model are not probabilities, so a threshold means nothing; leave it out and use k"
-    return None
-
-
-def read_about(folder: Path, model: Model) -> dict[str, Any]:
-    """Settings, data, metrics and versions, as far as the folder has them; without paths of this machine."""
-    about = dict(getattr(model, "about", {}) or {})
+def read_about(folder: Path, model: ServedModel) -> dict[str, Any]:
+    """Settings, data, metrics and versions, as far as they are known; without paths of this machine."""
+    about = dict(model.about)
     for name in ("config.json", "ensemble.json"):
         try:
             about["versions"] = json.loads((folder / name).read_text(encoding="utf-8")).get("versions", {})
             break
         except (OSError, ValueError, AttributeError):
             continue
-    cleaned = _without_paths(about)
-    assert isinstance(cleaned, dict)
-    return cleaned
+    return {name: _without_paths(value) for name, value in about.items()}
 
 
 def _without_paths(value: Any) -> Any:

@@ -1,25 +1,27 @@
-"""Routes that answer and that run the service: predict, models, reload, health, ready, metrics, page, docs."""
+"""The routes of the API: predict, models, reload, health, ready, metrics; and the files of the page and of /docs.
+
+`inspect_routes.py` has the routes that show the inside of a model. `Service` is what all of them share.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from dataclasses import asdict
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
-from ..core.errors import EliasError
-from .answers import whole_answer
-from .asking import checked
-from .bodies import read_body
-from .errors import ServiceError, busy
-from .files import File, file_named
-from .queries import StrictRoute
+from .admission import Admission, Limits, not_ready
+from .batching import Batcher
+from .errors import ServiceError
+from .metrics import Metrics
+from .models import Registry, reload
+from .queue import Job
+from .responses import STREAM_TYPE, StreamResponse, json_body
 from .schemas import (
     REF,
-    Asked,
     ErrorAnswer,
     ModelAnswer,
     ModelsAnswer,
@@ -27,55 +29,73 @@ from .schemas import (
     ReloadAnswer,
     ReloadRequest,
     Status,
-    parsed,
 )
-from .service import Service
-from .streaming import CONTENT_TYPE, Stream
-from .waiting import Gone
+from .validation import StrictRoute, predict_options, read_request
 
-log = logging.getLogger("elias.server")
-LARGE = 1 << 16  # bytes; larger bodies are parsed beside the event loop
-_WHY = {
+_ERRORS = {
     400: "the body is not JSON, or the request is not HTTP",
     401: "the token is missing or wrong",
     403: "not allowed here",
-    404: "there is no such thing",
+    404: "not found",
     405: "the route does not take this method",
-    408: "the body took too long",
+    408: "the body took too long to arrive",
     413: "more than the limits allow",
     415: "the body is not declared as JSON",
-    422: "a field that makes no sense",
+    422: "a field has an invalid value",
     500: "a defect of the service",
-    503: "busy, or not ready yet; come back after Retry-After seconds",
+    503: "busy, or not ready yet; try again after Retry-After seconds",
 }
-OPEN: dict[str, Any] = {"security": []}  # asked by machines that know no token
+NO_TOKEN: dict[str, Any] = {"security": []}  # for probes, which have no token
 ModelName = Annotated[str | None, Query(description="which model, where several are served")]
+PAGE_FOLDER = Path(__file__).parent / "page"
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+# Swagger UI writes style attributes; apart from that /docs has the policy of every other page (middleware.py).
+_DOCS_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": ErrorAnswer, "description": _WHY[status]} for status in (*statuses, 401, 405, 422, 500)}
+@dataclass(frozen=True)
+class Service:
+    """What the routes share: the models, the admission control, the compute threads, the metrics."""
+
+    registry: Registry
+    admission: Admission
+    batcher: Batcher
+    metrics: Metrics
+    has_token: bool
+
+    @property
+    def limits(self) -> Limits:
+        return self.admission.limits
 
 
-def body_of(kind: str) -> dict[str, Any]:
-    """The request body in OpenAPI; it is read by hand, within bounds."""
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route for OpenAPI; 401, 405, 422 and 500 are possible everywhere."""
+    return {
+        status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in (*statuses, 401, 405, 422, 500)
+    }
+
+
+def request_body(schema: str) -> dict[str, Any]:
+    """The body of a route for OpenAPI. FastAPI does not know it, because validation.py reads it within limits."""
     return {
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": {"$ref": REF.format(model=kind)}}},
+            "content": {"application/json": {"schema": {"$ref": REF.format(model=schema)}}},
         }
     }
 
 
-def gone_of(request: Request) -> Gone:
-    """Whether the client has hung up; our protocol leaves the connection in the state of the request."""
-    connection = request.scope.get("state", {}).get("connection")
-    if connection is None:
-        return lambda: False
-    return lambda: bool(connection.client_is_gone())
-
-
-def router(service: Service) -> APIRouter:
-    routes, limits = APIRouter(route_class=StrictRoute), service.limits
+def api_router(service: Service) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
 
     @routes.post(
         "/v1/predict",
@@ -84,30 +104,29 @@ def router(service: Service) -> APIRouter:
         response_class=Response,
         responses={
             200: {
-                "description": "one result for each text; with `stream` one JSON object a line",
+                "description": "one result per text; with `stream` one JSON object per line",
                 "content": {
                     "application/json": {"schema": {"$ref": REF.format(model="PredictAnswer")}},
-                    CONTENT_TYPE: {"schema": {"type": "string"}},
+                    STREAM_TYPE: {"schema": {"type": "string"}},
                 },
             },
-            **errors(400, 404, 408, 413, 415, 422, 503),
+            **error_responses(400, 404, 408, 413, 415, 422, 503),
         },
-        openapi_extra=body_of("PredictRequest"),
+        openapi_extra=request_body("PredictRequest"),
     )
     async def predict(request: Request) -> Response:
-        body = await read_body(request, limits, service.batcher)
-        asked = await parsed_body(PredictRequest, body)
-        served = service.registry.get(asked.model)
-        ask = checked(asked, served, limits)
-        request.scope["elias"].facts["texts"] = len(asked.texts)
-        gone = gone_of(request)
-        if asked.stream:
-            return Stream(service.batcher, served, ask, asked.texts, asked.ids, gone, len(body))
-        with service.batcher.admit(len(asked.texts), len(body)):
-            lines = await service.batcher.run(served, ask, asked.texts, asked.ids, gone)
-            return Response(whole_answer(served.name, lines), media_type="application/json")
+        body, n_bytes = await read_request(PredictRequest, request, service.admission)
+        served = service.registry.get(body.model)
+        options = predict_options(body, served, service.limits)
+        request.scope["elias"].facts["texts"] = len(body.texts)  # for the log line of this request
+        job = Job(served, options, body.texts, body.ids, client_gone_function(request))
+        if body.stream:
+            return StreamResponse(service.admission, service.batcher, job, n_bytes)
+        with service.admission.admit(len(body.texts), n_bytes):
+            lines = await service.batcher.run(job)
+            return Response(json_body(served.name, lines), media_type="application/json")
 
-    @routes.get("/v1/models", tags=["models"], summary="The models served here", responses=errors(503))
+    @routes.get("/v1/models", tags=["models"], summary="The models served here", responses=error_responses(503))
     async def models() -> ModelsAnswer:
         default = service.registry.get(None).name
         facts = [each.facts(default=each.name == default) for each in service.registry.served.values()]
@@ -117,31 +136,35 @@ def router(service: Service) -> APIRouter:
         "/v1/model",
         tags=["models"],
         summary="One model: settings, data, metrics, versions",
-        responses=errors(404, 422, 503),
+        responses=error_responses(404, 422, 503),
     )
     async def model(model: ModelName = None) -> ModelAnswer:
         served = service.registry.get(model)
         about = {name: served.about.get(name) or {} for name in ("settings", "dataset", "validation", "versions")}
         facts = served.facts(default=served.name == service.registry.default)
-        return ModelAnswer.model_validate({**facts, **about, "limits": asdict(limits)})
+        return ModelAnswer.model_validate({**facts, **about, "limits": asdict(service.limits)})
 
     @routes.post(
         "/v1/reload",
         tags=["service"],
-        summary="Open the model folders again and swap (token only)",
-        responses=errors(400, 403, 404, 408, 413, 415, 422, 503),
-        openapi_extra=body_of("ReloadRequest"),
+        summary="Open the model folders again and replace the models (token only)",
+        responses=error_responses(400, 403, 404, 408, 413, 415, 422, 503),
+        openapi_extra=request_body("ReloadRequest"),
     )
-    async def reload(request: Request) -> ReloadAnswer:
+    async def reload_models(request: Request) -> ReloadAnswer:
         if not service.has_token:
             message = "reloading over HTTP needs a token: start with --token-file, or send SIGHUP to the process"
             raise ServiceError(403, message)
-        asked = await parsed_body(ReloadRequest, await read_body(request, limits, service.batcher))
-        service.registry.get(asked.model)
-        return ReloadAnswer(reloaded=await reloaded(service, asked.model))
+        body, _ = await read_request(ReloadRequest, request, service.admission)
+        service.registry.get(body.model)  # 404 for an unknown name
+        return ReloadAnswer(reloaded=await reload(service.registry, service.metrics, body.model))
 
     @routes.get(
-        "/health", tags=["service"], summary="Whether the process is alive", responses=errors(), openapi_extra=OPEN
+        "/health",
+        tags=["service"],
+        summary="Whether the process is alive",
+        responses=error_responses(),
+        openapi_extra=NO_TOKEN,
     )
     async def health() -> Status:
         return Status(status="alive")
@@ -149,17 +172,21 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/ready",
         tags=["service"],
-        summary="Whether the models are open and warm",
-        responses=errors(503),
-        openapi_extra=OPEN,
+        summary="Whether the models are open and warmed up",
+        responses=error_responses(503),
+        openapi_extra=NO_TOKEN,
     )
     async def ready() -> Status:
         if not service.registry.ready:
-            raise busy("the models are still being opened", after=1)
+            raise not_ready(retry_after=1)
         return Status(status="ready")
 
     @routes.get(
-        "/metrics", tags=["service"], summary="For Prometheus", response_class=PlainTextResponse, responses=errors()
+        "/metrics",
+        tags=["service"],
+        summary="For Prometheus",
+        response_class=PlainTextResponse,
+        responses=error_responses(),
     )
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -167,44 +194,56 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def parsed_body(kind: type[Asked], body: bytes) -> Asked:
-    return await asyncio.to_thread(parsed, kind, body) if len(body) > LARGE else parsed(kind, body)
+def client_gone_function(request: Request) -> Any:
+    """A function that tells whether the client has disconnected; protocol.py puts its connection into the scope."""
+    connection = request.scope.get("state", {}).get("connection")
+    if connection is None:
+        return lambda: False
+    return lambda: bool(connection.client_is_gone())
 
 
-async def reloaded(service: Service, name: str | None = None) -> list[str]:
-    """For the route and for SIGHUP. What is wrong with a folder is for the log: it names paths."""
-    try:
-        names = await asyncio.to_thread(service.registry.reload, name)
-    except EliasError as problem:
-        service.metrics.reloads.add(outcome="failed")
-        log.error("reload failed, the old model goes on", extra={"facts": {"error": str(problem)}})
-        message = "the new model cannot be opened, so the old one goes on serving; the log says why"
-        raise ServiceError(503, message, code="reload_failed") from None
-    service.metrics.reloads.add(outcome="done")
-    log.info("reloaded", extra={"facts": {"models": names}})
-    return names
+@dataclass(frozen=True)
+class PageFile:
+    """A file of the page, in memory, with its ETag."""
+
+    content: bytes
+    content_type: str
+    etag: str
+
+    def response(self, request: Request, headers: dict[str, str] | None = None) -> Response:
+        # no-cache: browsers ask again, so a new version is seen at once, and get a 304 otherwise.
+        known = {"ETag": self.etag, "Cache-Control": "no-cache", **(headers or {})}
+        if request.headers.get("if-none-match") == self.etag:
+            return Response(status_code=304, headers=known)
+        return Response(self.content, media_type=self.content_type, headers=known)
 
 
-def page_router(files: dict[str, File]) -> APIRouter:
-    routes = APIRouter(include_in_schema=False)
+def read_page_files() -> dict[str, PageFile]:
+    """{"index.html": ..., "swagger/swagger-ui.css": ...}. Paths are keys of this dict, so none can leave the folder."""
+    found = {}
+    for path in sorted(PAGE_FOLDER.rglob("*")):
+        if path.suffix in CONTENT_TYPES:
+            content = path.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
+            found[path.relative_to(PAGE_FOLDER).as_posix()] = PageFile(content, CONTENT_TYPES[path.suffix], etag)
+    return found
+
+
+def page_router() -> APIRouter:
+    routes, files = APIRouter(include_in_schema=False), read_page_files()
 
     @routes.get("/", response_class=HTMLResponse)
     async def page(request: Request) -> Response:
-        return file_named(files, "index.html").answer(request)
+        return files["index.html"].response(request)
 
     @routes.get("/docs", response_class=HTMLResponse)
     async def docs(request: Request) -> Response:
-        return file_named(files, "docs.html").answer(request, {"Content-Security-Policy": _DOCS_POLICY})
+        return files["docs.html"].response(request, {"Content-Security-Policy": _DOCS_POLICY})
 
     @routes.get("/page/{name:path}")
     async def asset(request: Request, name: str) -> Response:
-        return file_named(files, name).answer(request)
+        if name not in files:
+            raise ServiceError(404, "the page has no such file")
+        return files[name].response(request)
 
     return routes
-
-
-# Swagger UI writes style attributes; nothing else is loosened.
-_DOCS_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)

@@ -1,7 +1,7 @@
-"""The process: a socket, an event loop, signals.
+"""The process of `elias serve`: a socket, an event loop, signals.
 
-SIGTERM, SIGINT   drain: listen no more, answer what was accepted (at most drain_seconds), end with code 0
-SIGHUP            open the model folders again; a broken one leaves the old one serving
+SIGTERM, SIGINT   drain: stop listening, answer what was accepted (at most drain_seconds), exit with code 0
+SIGHUP            open the model folders again; if one is broken, the old models keep serving
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from pathlib import Path
 import uvicorn
 
 from ..core.errors import EliasError, InputError
-from . import logs
+from .admission import Limits
 from .app import create_app
 from .errors import ServiceError
-from .limits import Limits
-from .models import Opener, Registry
+from .logs import configure_logging
+from .models import Opener, Registry, reload
 from .protocol import protocol_with
-from .routes import reloaded
-from .service import Service
+from .routes import Service
 
 log = logging.getLogger("elias.server")
-SWITCH_SECONDS = 0.0005  # between threads: the event loop must not wait 5 ms for a compute thread
-SHORTEST_TOKEN = 16
+# How often Python switches threads. With its default of 5 ms the event loop would wait that long for a compute thread.
+SWITCH_SECONDS = 0.0005
+MIN_TOKEN_LENGTH = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
+    """Everything that the command line sets besides the models."""
+
     host: str = "127.0.0.1"
     port: int = 8000
     token: bytes | None = None
@@ -46,9 +48,16 @@ class Options:
 
 
 def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None:
-    """Serve until a signal ends it. A model that cannot be opened is an EliasError."""
-    logs.set_up()
-    sock = listening(options.host, options.port)
+    """Serve until a signal arrives. EliasError if a model cannot be opened.
+
+    Parameters
+    ----------
+    folders : model folders by the name that requests use; the first one is the default
+    opener : opens a folder, e.g. `elias.load`
+    options : address, token, limits
+    """
+    configure_logging()
+    sock = listen(options.host, options.port)
     registry, failures = Registry(folders, opener), list[EliasError]()
 
     def on_failure(problem: EliasError) -> None:
@@ -66,8 +75,8 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
     server = Server(config, app.state.service)
     sys.setswitchinterval(SWITCH_SECONDS)
     host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    log.info("listening", extra={"facts": {"url": f"http://{shown}:{port}", "token": options.token is not None}})
+    address = f"[{host}]" if ":" in host else host
+    log.info("listening", extra={"facts": {"url": f"http://{address}:{port}", "token": options.token is not None}})
     batcher = app.state.service.batcher
     try:
         asyncio.run(server.serve(sockets=[sock]))
@@ -79,20 +88,20 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our signals; it would raise SIGTERM again after a clean end."""
+    """uvicorn with the signals above; its own handler would raise SIGTERM again after a clean end."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
-        self._reloading: asyncio.Task[None] | None = None
+        self._reload_task: asyncio.Task[None] | None = None  # kept, because the loop holds only a weak reference
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         if threading.current_thread() is not threading.main_thread():
-            yield
+            yield  # in tests; Python delivers signals to the main thread only
             return
         loop = asyncio.get_running_loop()
-        actions = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, signal.SIGHUP: self._reload}
+        actions = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, signal.SIGHUP: self._start_reload}
         for number, action in actions.items():
             loop.add_signal_handler(number, action)
         try:
@@ -103,20 +112,20 @@ class Server(uvicorn.Server):
 
     def _drain(self) -> None:
         if self.should_exit:
-            self.force_exit = True  # asked twice: at once
+            self.force_exit = True  # the second signal ends the process at once
         self.should_exit = True
-        log.info("draining", extra={"facts": {"waiting": self.service.batcher.requests}})
+        log.info("draining", extra={"facts": {"waiting": self.service.admission.requests}})
 
-    def _reload(self) -> None:
-        self._reloading = asyncio.get_running_loop().create_task(self._reloaded())
+    def _start_reload(self) -> None:
+        self._reload_task = asyncio.get_running_loop().create_task(self._reload())
 
-    async def _reloaded(self) -> None:
-        with contextlib.suppress(ServiceError):  # logged where it happened
-            await reloaded(self.service)
+    async def _reload(self) -> None:
+        with contextlib.suppress(ServiceError):  # `reload` has logged it
+            await reload(self.service.registry, self.service.metrics)
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; refused with a hint where it cannot."""
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; InputError with a remedy if the address cannot be used."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, number)
@@ -144,16 +153,16 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> bytes:
-    """The first line of a file."""
+    """The token: the first line of a file, so that it appears neither in a process list nor in a shell history."""
     try:
         token = path.read_bytes().splitlines()[0].strip()
     except OSError as problem:
         raise InputError(f"--token-file {path}: cannot be read ({problem.strerror})") from None
     except IndexError:
         token = b""
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or b" " in token:
+    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or b" " in token:
         raise InputError(
-            f"--token-file {path}: the first line must be a token of at least {SHORTEST_TOKEN} characters without "
+            f"--token-file {path}: the first line must be a token of at least {MIN_TOKEN_LENGTH} characters without "
             "spaces; make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return token

@@ -1,31 +1,28 @@
-"""What goes in and what comes out: the types that check requests and that /docs shows."""
+"""The bodies of requests and responses: pydantic types that check requests and that OpenAPI (/docs) shows."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from ..core.errors import did_you_mean
-from .errors import ServiceError, invalid, shown
+from pydantic import BaseModel, ConfigDict, Field
 
 REF = "#/components/schemas/{model}"
 TEXT = "PDF viewer for the GNOME desktop"
-Asked = TypeVar("Asked", bound="Question")
+
+# The first wrong item is enough: pydantic would take seconds to list a million of them.
+Strings = Annotated[list[str], Field(fail_fast=True)]
 
 
-# The first wrong item is enough: a million of them would take seconds to list.
-Names = Annotated[list[str], Field(fail_fast=True)]
+class RequestBody(BaseModel):
+    """Strict: "5" is not 5. Unknown fields are allowed here and refused by `validation.parse`, which reports the first.
 
-
-class Question(BaseModel):
-    """A request body: "5" is not 5, and unknown fields are refused (by `parsed`, which looks at the first alone)."""
+    pydantic's own `extra="forbid"` would collect an error for each of them.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": False})
 
 
-class PredictRequest(Question):
+class PredictRequest(RequestBody):
     model_config = ConfigDict(
         json_schema_extra={
             "additionalProperties": False,
@@ -36,21 +33,23 @@ class PredictRequest(Question):
             ],
         }
     )
-    texts: Names = Field(description="the texts to label")
-    ids: Names | None = Field(None, description="an id for each text, echoed in the answer")
-    k: int = Field(5, ge=1, description="labels for each text")
+    texts: Strings = Field(description="the texts to label")
+    ids: Strings | None = Field(None, description="an id for each text, echoed in the answer")
+    k: int = Field(5, ge=1, description="labels per text")
     threshold: float | None = Field(
         None, ge=0, le=1, description="leave out labels below this probability; needs a calibrated model"
     )
-    explain: bool = Field(False, description="how each score arises")
-    labels: Names | None = Field(
+    explain: bool = Field(False, description="add the parts of each score")
+    labels: Strings | None = Field(
         None, description="score only these labels, each over all clusters and not only over the beam"
     )
-    stream: bool = Field(False, description="answer as application/jsonl: one result a line, as they are made")
+    stream: bool = Field(
+        False, description="answer as application/jsonl: one result per line, sent as they are computed"
+    )
     model: str | None = Field(None, description="which model, where several are served")
 
 
-class PathsRequest(Question):
+class PathsRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [{"text": TEXT, "k": 8}]})
     text: str
     k: int = Field(8, ge=1, le=50, description="labels to show")
@@ -58,12 +57,12 @@ class PathsRequest(Question):
     model: str | None = None
 
 
-class ReloadRequest(Question):
+class ReloadRequest(RequestBody):
     model: str | None = Field(None, description="only this model; otherwise all")
 
 
 class Suggestion(BaseModel):
-    model_config = ConfigDict(extra="allow")  # explain adds the parts the model has
+    model_config = ConfigDict(extra="allow")  # explain adds the parts that the model has
     label: str
     score: float
     text: str | None = Field(None, description="the label's own text, if it has one")
@@ -143,7 +142,7 @@ class ClusterAnswer(BaseModel):
     cluster: int
     words: list[str]
     total: int = Field(description="edges of the cluster")
-    stage1_total: int = Field(description="labels stage 1 had put here")
+    stage1_total: int = Field(description="labels that stage 1 had put here")
     labels: list[ClusterLabel]
 
 
@@ -176,10 +175,10 @@ class ModelFacts(BaseModel):
     edges: int | None
     training_rows: int | None
     data: str
-    parts: list[str] = Field(description="what explain shows of a score")
-    threshold: bool = Field(description="whether scores are probabilities, so that a threshold means something")
-    explore: bool = Field(description="whether clusters and paths can be looked at")
-    loaded: str = Field(description="when, UTC")
+    parts: list[str] = Field(description="the parts of a score that explain adds")
+    threshold: bool = Field(description="whether scores are probabilities, so that a threshold can be given")
+    explore: bool = Field(description="whether labels, clusters and paths can be inspected")
+    loaded: str = Field(description="time, UTC")
 
 
 class ModelsAnswer(BaseModel):
@@ -217,7 +216,7 @@ class IndexAnswer(BaseModel):
     stage1_edges_kept: float
     clusters_per_label_by_decile: list[float] = Field(description="most popular labels first")
     edge_score_quantiles: dict[str, float]
-    edge_score_histogram: list[int] = Field(description="edges in each twentieth of 0..1")
+    edge_score_histogram: list[int] = Field(description="edges per twentieth of 0..1")
     most_shared: list[SharedLabel]
     largest_clusters: list[ClusterSize] = Field(description="by labels assigned")
 
@@ -228,34 +227,3 @@ class ReloadAnswer(BaseModel):
 
 class Status(BaseModel):
     status: str
-
-
-def parsed(kind: type[Asked], body: bytes) -> Asked:
-    """A request body as `kind`, or what is wrong with it."""
-    try:
-        asked = kind.model_validate_json(body)
-    except ValidationError as problem:
-        raise _refused(kind, problem) from None
-    for unknown in asked.model_extra or ():
-        close = did_you_mean(unknown[:100], kind.model_fields)
-        raise invalid(f'unknown field "{shown(unknown)}"{close}', shown(unknown))
-    return asked
-
-
-def _refused(kind: type[Question], problem: ValidationError) -> ServiceError:
-    first = problem.errors(include_url=False, include_context=True)[0]
-    field = ".".join(map(str, first["loc"])) or None
-    if first["type"] == "json_invalid":
-        reason = str(first.get("ctx", {}).get("error", "it cannot be parsed"))
-        return ServiceError(400, f"the body is not JSON: {reason}", code="bad_json")
-    if first["type"] == "missing":
-        return invalid(f'field "{field}" is missing', field)
-    if field is None:
-        return invalid(f"the body must be an object with the field {_needed(kind)}")
-    given = first.get("input")
-    value = f" (it is {shown(json.dumps(given))})" if isinstance(given, bool | int | float | None) else ""
-    return invalid(f'field "{shown(field)}"{value}: {first["msg"][:1].lower()}{first["msg"][1:]}', field)
-
-
-def _needed(kind: type[Question]) -> str:
-    return next((f'"{name}"' for name, info in kind.model_fields.items() if info.is_required()), "model")

@@ -3,10 +3,6 @@
     w_l = gain * unit(sum of phi over the training rows of label l)        b_l = bias
     w_c = gain * unit(sum of unit(w_l) over the labels of cluster c)       b_c = 0
 
-With a projection P (`model.label_dim`) phi is P phi in the first line, and P starts with the main directions of phi, so
-that w.phi is kept as well as it can be. The second line then needs a pass of its own over the texts, and nothing of
-size L x D is held.
-
 Centroids put every label where its texts are before the first step. `random` and carrying W_L over from
 stage 1 are settings.
 """
@@ -19,27 +15,22 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import nn
 
 from ..encoders.protocol import Encoder
 
 ENCODE_BATCH = 1024
 COLUMNS = 64  # of all label sums that are copied at once
-MOST_ROWS = 20_000  # that the main directions of phi are taken from
 
 
 @torch.no_grad()
 def label_sums(
-    encoder: Encoder, prepared: Any, labels: sp.csr_matrix, progress: Callable[[int], None] = lambda done: None,
-    *, projection: nn.Linear | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Sum of phi, or of P phi, over the rows of each label, float32 [L, D], without holding phi of all rows."""
-    width = encoder.dim if projection is None else projection.out_features
-    sums = np.zeros((labels.shape[1], width), dtype=np.float32)
+    encoder: Encoder, prepared: Any, labels: sp.csr_matrix, progress: Callable[[int], None] = lambda done: None
+) -> np.ndarray:
+    """Sum of phi over the rows of each label, float32 [L, D], without holding phi of all rows."""
+    sums = np.zeros((labels.shape[1], encoder.dim), dtype=np.float32)
     for start in range(0, labels.shape[0], ENCODE_BATCH):
         rows = np.arange(start, min(start + ENCODE_BATCH, labels.shape[0]))
-        phi_BD = encoder.encode(prepared, rows)
-        phi = (phi_BD if projection is None else projection(phi_BD)).cpu().numpy()
+        phi = encoder.encode(prepared, rows).cpu().numpy()
         share = labels[rows].T.tocsr()
         touched = np.flatnonzero(np.diff(share.indptr))
         sums[touched] += share[touched] @ phi
@@ -63,45 +54,6 @@ def scale_rows(matrix: np.ndarray, length: float) -> np.ndarray:
     matrix /= lengths_of(matrix)
     matrix *= np.float32(length)
     return matrix
-
-
-@torch.no_grad()
-def main_directions(encoder: Encoder, prepared: Any, n_rows: int, dim: int) -> nn.Linear:
-    """The projection onto the `dim` directions in which phi is largest over the training rows."""
-    square = np.zeros((encoder.dim, encoder.dim))
-    places = np.unique(np.linspace(0, max(0, n_rows - 1), min(n_rows, MOST_ROWS)).astype(np.int64))
-    for start in range(0, len(places), ENCODE_BATCH):
-        phi = encoder.encode(prepared, places[start : start + ENCODE_BATCH]).cpu().numpy().astype(np.float64)
-        square += phi.T @ phi
-    directions = np.linalg.eigh(square)[1][:, ::-1][:, :dim].T
-    signs = np.sign(directions[np.arange(dim), np.abs(directions).argmax(axis=1)])
-    return _projection(directions * signs[:, None])
-
-
-def random_directions(dim: int, n_directions: int, rng: np.random.Generator) -> nn.Linear:
-    """A projection onto random directions at right angles."""
-    return _projection(np.linalg.qr(rng.normal(size=(dim, n_directions)))[0].T)
-
-
-def _projection(directions: np.ndarray) -> nn.Linear:
-    layer = nn.Linear(directions.shape[1], directions.shape[0], bias=False)
-    layer.weight.data = torch.from_numpy(np.ascontiguousarray(directions, dtype=np.float32))
-    return layer
-
-
-def cluster_sums_of_rows(
-    encoder: Encoder, prepared: Any, labels: sp.csr_matrix, sums_LM: np.ndarray, cluster_of_label: np.ndarray,
-    n_clusters: int,
-) -> np.ndarray:  # fmt: skip
-    """`cluster_sums` where only projected sums are at hand: phi of each row, once for each of its labels' clusters.
-
-    A label counts by the inverse length of its projected sum.
-    """
-    member = np.flatnonzero(cluster_of_label >= 0)
-    lengths = np.linalg.norm(sums_LM[member], axis=1)
-    share = np.where(lengths > 0, 1.0 / np.where(lengths > 0, lengths, 1.0), 0.0).astype(np.float32)
-    shape = (len(cluster_of_label), n_clusters)
-    return label_sums(encoder, prepared, labels @ sp.csr_matrix((share, (member, cluster_of_label[member])), shape))
 
 
 def cluster_sums(sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: int) -> np.ndarray:

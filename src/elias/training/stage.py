@@ -18,7 +18,6 @@ from torch import nn
 
 from ..core.devices import torch_threads
 from ..core.embedding_table import RowTable
-from ..core.errors import SettingsError
 from ..core.files import write_json
 from ..core.progress import Progress
 from ..core.rng import generator
@@ -28,16 +27,13 @@ from ..encoders import Encoder
 from ..index.label_index import LabelIndex
 from ..network.network import Network, SearchSettings
 from ..network.one_versus_all import OneVersusAll
-from ..network.quantization import StoredRows
+from ..network.quantization import QuantizedRows
 from ..network.storage import save_network
 from .checkpoint import restore_checkpoint, save_checkpoint
 from .initialization import (
     cluster_sums,
-    cluster_sums_of_rows,
     label_sums,
-    main_directions,
     random_classifiers,
-    random_directions,
     scale_rows,
     unit_rows,
 )
@@ -62,24 +58,16 @@ def new_network(
     """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
     threads = known(settings.run.threads)
     rng = generator(noise_seed(settings), name, "classifiers")
-    projection = _projection(encoder, train, settings, stage, rng) if previous is None else previous.projection
-    if projection is not None:
-        projection = projection.to(device)
-    sums_LD = label_sums(encoder, train.prepared, train.labels, projection=projection)
+    sums_LD = label_sums(encoder, train.prepared, train.labels)
     radius = settings.encoder.radius
     if previous is not None:
         clusters = previous.clusters
     else:
-        of_labels = (sums_LD, cluster_of_label, index.n_clusters)
-        if projection is None:
-            sums_CD = cluster_sums(*of_labels)
-        else:
-            sums_CD = cluster_sums_of_rows(encoder, train.prepared, train.labels, *of_labels)
-        clusters = _clusters(sums_CD, stage.gain / radius)
+        clusters = _clusters(cluster_sums(sums_LD, cluster_of_label, index.n_clusters), stage.gain / radius)
     is_carried = previous is not None and stage.classifiers == "carried"
     if previous is not None and is_carried:
         carried = previous.classifier_weights
-        weights = as_tensor(carried.rows) if isinstance(carried, StoredRows) else carried.values
+        weights = as_tensor(carried.rows) if isinstance(carried, QuantizedRows) else carried.values
         biases = previous.classifier_biases.values
     elif stage.classifiers == "random":
         weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, sums_LD.shape[1], rng))
@@ -102,30 +90,12 @@ def new_network(
             parent_slots=settings.index.parent_slots,
             random_clusters=settings.index.random_clusters,
         ),
-        projection=None if projection is None else projection.to(device),
         threads=threads,
     )
 
 
 def _dtype(settings: Settings) -> torch.dtype:
     return torch.bfloat16 if settings.model.precision == "bfloat16" else torch.float32
-
-
-def _projection(
-    encoder: Encoder, train: TrainingRows, settings: Settings, stage: StageSettings, rng: np.random.Generator
-) -> nn.Linear | None:
-    """What stands between phi and the classifiers, if the settings say so."""
-    wanted = settings.model.label_dim
-    if wanted == 0:
-        return None
-    if wanted >= encoder.dim:
-        raise SettingsError(
-            f"model.label_dim={wanted}: phi has {encoder.dim} dimensions, so there is nothing to project; "
-            f"say less than {encoder.dim}, or 0 for no projection"
-        )
-    if stage.classifiers == "random":
-        return random_directions(encoder.dim, wanted, rng)
-    return main_directions(encoder, train.prepared, len(train), wanted)
 
 
 def _clusters(sums_CD: np.ndarray, length: float) -> nn.Linear:

@@ -22,13 +22,14 @@ from torch import Tensor
 from ..core.embedding_table import RowTable, Tape
 from ..core.metrics import evaluate
 from ..core.noise import Noise
+from ..core.propensity import PropensityModel
 from ..core.rng import key, permutation
 from ..core.row_optimizers import TableOptimiser
 from ..core.settings import StageSettings, known
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders.protocol import Learning
 from ..network.network import Batch, Network, ragged
-from ..network.searcher import Finder
+from ..network.searcher import Searcher
 from .weight_averaging import RunningMean, settle
 
 CHOICE = "nDCG@5"
@@ -87,7 +88,6 @@ class Optimiser:
             "encoder": settings.rate_encoder,
             "transformer": settings.rate_transformer,
             "clusters": settings.rate_clusters,
-            "projection": settings.rate_encoder,
             "classifiers": settings.rate_classifiers,
             "edges": settings.rate_edges,
         }
@@ -96,11 +96,7 @@ class Optimiser:
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
             kind = settings.optimiser if table.width > 1 else "adamw"
-            if kind == "sgd" and name != "classifier_weights":  # rate_encoder is AdamW's too, far too small for sgd
-                kind = "rowwise"
-            table.optimiser = TableOptimiser(
-                kind=kind, decay=decay, epsilon=settings.epsilon, momentum=settings.momentum
-            )
+            table.optimiser = TableOptimiser(kind=kind, decay=decay, epsilon=settings.epsilon)
             table.start()
             table.key = key(seed, name)
             self.table_rates.append((table, rates[group]))
@@ -262,11 +258,11 @@ class Trainer:
 
     def _consider(self, *, is_mean: bool) -> dict[str, float]:
         """Validate the weights as they are; keep them if they are the best so far."""
-        found = Finder(self.network).find_all(
+        found = Searcher(self.network).search_all(
             self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
-        truth, counts = self.validation.labels, self.label_counts
-        values = evaluate(found.labels, truth, label_counts=counts, n_train=len(self.texts)).values
+        propensity = PropensityModel(self.label_counts, len(self.texts))
+        values = evaluate(found.labels, self.validation.labels, propensity).values
         if values[CHOICE] > self.at.best:
             self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
             self.keep_best(self.network)

@@ -1,6 +1,6 @@
 """All weights of a network by name, and their running mean.
 
-Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, `projection.weight`, and the tables
+Names are the names in checkpoint files: `encoder.<parameter>`, `clusters.weight`, and the tables
 `classifier_weights`, `classifier_biases`, `edges`, `encoder.<table>`.
 """
 

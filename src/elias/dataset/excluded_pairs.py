@@ -1,10 +1,10 @@
-"""Pairs (row, label) that are masked in the loss and never scored.
+"""Excluded pairs (row, label): masked in the loss and never scored.
 
     filter_test.tsv             row id <tab> label id         (row number from 0 where rows have no ids)
     filter_labels_test.txt      row number, label number      (the Extreme Classification Repository; from 0)
     exclude_own_id = true       every pair (row, label with the row's id)
 
-All of them add up, split by split.
+All of them apply together, split by split.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.errors import DataError, did_you_mean
-from .lines import numbered_lines
-from .log import BLANK_LINE, FILTER_UNKNOWN_LABEL, Log, place
-from .raw_rows import RawRows
+from .defects import BLANK_LINE, FILTER_UNKNOWN_LABEL, ReadLog, place
+from .files import numbered_lines
+from .records import SplitRecords
 
 Pairs = tuple[np.ndarray, np.ndarray]  # row numbers, label numbers
 
 
-def own_id_pairs(raw: RawRows, numbers: dict[str, int]) -> Pairs:
+def own_id_pairs(read: SplitRecords, numbers: dict[str, int]) -> Pairs:
     """(row, label whose id is the row's id) for every row that has one."""
-    if raw.ids is None:
+    if read.ids is None:
         message = "exclude_own_id = true needs an id in every row; add the field, or name it with id_field"
-        raise DataError(message, file=raw.file)
+        raise DataError(message, file=read.file)
     rows, labels = array("q"), array("q")
-    for row, row_id in enumerate(raw.ids):
+    for row, row_id in enumerate(read.ids):
         number = numbers.get(row_id)
         if number is not None:
             rows.append(row)
@@ -38,7 +38,7 @@ def own_id_pairs(raw: RawRows, numbers: dict[str, int]) -> Pairs:
     return np.array(rows, dtype=np.int64), np.array(labels, dtype=np.int64)
 
 
-def read_number_pairs(file: Path, n_rows: int, n_labels: int, log: Log) -> Pairs:
+def read_number_pairs(file: Path, n_rows: int, n_labels: int, log: ReadLog) -> Pairs:
     """filter_labels_*.txt."""
     rows, labels = array("q"), array("q")
     for line, text in numbered_lines(file):
@@ -57,9 +57,9 @@ def read_number_pairs(file: Path, n_rows: int, n_labels: int, log: Log) -> Pairs
     return np.array(rows, dtype=np.int64), np.array(labels, dtype=np.int64)
 
 
-def read_id_pairs(file: Path, raw: RawRows, numbers: dict[str, int], log: Log) -> Pairs:
+def read_id_pairs(file: Path, read: SplitRecords, numbers: dict[str, int], log: ReadLog) -> Pairs:
     """filter_*.tsv. A row id that occurs several times names all of its rows."""
-    row_ids = raw.ids if raw.ids is not None else [str(row) for row in range(len(raw))]
+    row_ids = read.ids if read.ids is not None else [str(row) for row in range(len(read))]
     rows_of: defaultdict[str, list[int]] = defaultdict(list)
     for row, row_id in enumerate(row_ids):
         rows_of[row_id].append(row)

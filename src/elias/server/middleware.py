@@ -1,6 +1,7 @@
-"""Every request passes here: request id, token, security headers, errors as JSON, one log line, metrics.
+"""What happens to every request around its route: id, token, security headers, errors, log line, metrics.
 
-A plain ASGI wrapper. It never logs a text, a query or a body: method, route, status, time and counts are enough.
+A plain ASGI middleware. Log and metrics contain the pattern of the route, the status, times and counts; never a text,
+a query or a body.
 """
 
 from __future__ import annotations
@@ -13,23 +14,20 @@ import traceback
 from time import perf_counter
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..core.errors import EliasError
-from .batching import ClientGone
-from .errors import CODES, ServiceError, error_body, of
+from .errors import CODES, ClientGone, ServiceError, as_service_error
 from .metrics import Metrics
 
 log = logging.getLogger("elias.server")
-GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-OPEN = ("/health", "/ready", "/docs", "/openapi.json", "/page/")  # readable without a token, besides the page itself
-CLIENT_GONE = 499
+VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+NO_TOKEN_PATHS = ("/health", "/ready", "/docs", "/openapi.json", "/page/")  # and "/"
+CLIENT_GONE = 499  # as in nginx; never sent
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS: list[tuple[bytes, bytes]] = [
+SECURITY_HEADERS: list[tuple[bytes, bytes]] = [
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -39,7 +37,7 @@ HEADERS: list[tuple[bytes, bytes]] = [
 ]
 
 
-class Gate:
+class RequestMiddleware:
     def __init__(self, app: ASGIApp, metrics: Metrics, token: bytes | None = None) -> None:
         self.app, self.metrics, self.token = app, metrics, token
 
@@ -47,72 +45,73 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        visit = Visit(scope, send)
+        exchange = Exchange(scope, send)
         try:
             self._check_token(scope)
-            await self.app(scope, receive, visit.send)
+            await self.app(scope, receive, exchange.send)
         except ClientGone:
-            visit.status = CLIENT_GONE
+            exchange.status = CLIENT_GONE
         except Exception as problem:
-            await self._answer(visit, problem)
+            await self._send_error(exchange, problem)
         finally:
-            self._record(visit)
+            self._record(exchange)
 
     def _check_token(self, scope: Scope) -> None:
         path = scope["path"]
-        if self.token is None or path == "/" or path.startswith(OPEN) or scope["method"] == "OPTIONS":
+        if self.token is None or path == "/" or path.startswith(NO_TOKEN_PATHS) or scope["method"] == "OPTIONS":
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, secret = given.partition(b" ")
+        # compare_digest: the time of a plain comparison would tell how much of a guess is right.
         if kind.lower() != b"bearer" or not hmac.compare_digest(secret.strip(), self.token):
-            message = 'this service asks for a token: send the header "Authorization: Bearer ..."'
+            message = 'this service needs a token: send the header "Authorization: Bearer ..."'
             raise ServiceError(401, message, headers={"WWW-Authenticate": "Bearer"})
 
-    async def _answer(self, visit: Visit, problem: Exception) -> None:
+    async def _send_error(self, exchange: Exchange, problem: Exception) -> None:
         error = as_service_error(problem)
         if error.status == 500:
-            log.error("unexpected error", extra={"facts": {"request_id": visit.id, **where(problem)}})
-        visit.code = error.code
-        if visit.started:  # too late for another status: the client sees a cut answer
-            visit.status = error.status
+            log.error("unexpected error", extra={"facts": {"request_id": exchange.id, **location(problem)}})
+        exchange.code = error.code
+        if exchange.started:  # the status has been sent; closing the connection is the only signal left
+            exchange.status = error.status
             raise problem
         body = error.body()
         headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await visit.send({"type": "http.response.start", "status": error.status, "headers": headers})
-        await visit.send({"type": "http.response.body", "body": body if visit.method != "HEAD" else b""})
+        await exchange.send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await exchange.send({"type": "http.response.body", "body": body if exchange.method != "HEAD" else b""})
 
-    def _record(self, visit: Visit) -> None:
-        seconds = perf_counter() - visit.began
-        route = visit.route
-        self.metrics.requests.add(route=route, method=visit.known_method, status=str(visit.status))
-        self.metrics.seconds.see(seconds, route=route)
-        if visit.status >= 400:
-            self.metrics.errors.add(code=visit.code or CODES.get(visit.status, "client_gone"))
+    def _record(self, exchange: Exchange) -> None:
+        seconds = perf_counter() - exchange.began
+        route = exchange.route
+        self.metrics.requests.inc(route=route, method=exchange.known_method, status=str(exchange.status))
+        self.metrics.seconds.observe(seconds, route=route)
+        if exchange.status >= 400:
+            self.metrics.errors.inc(code=exchange.code or CODES.get(exchange.status, "client_gone"))
         if log.isEnabledFor(logging.INFO):
             facts = {
-                "request_id": visit.id,
-                "method": visit.known_method,
+                "request_id": exchange.id,
+                "method": exchange.known_method,
                 "route": route,
-                "status": visit.status,
+                "status": exchange.status,
                 "ms": round(seconds * 1000, 2),
-                **visit.facts,
+                **exchange.facts,
             }
-            if visit.code:
-                facts["code"] = visit.code
+            if exchange.code:
+                facts["code"] = exchange.code
             log.info("request", extra={"facts": facts})
 
 
-class Visit:
-    """One request on its way."""
+class Exchange:
+    """One request and its response, as far as log and metrics need it. Routes find it as scope["elias"]."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope, self._send = scope, send
         self.began = perf_counter()
         self.id = request_id(scope)
-        self.facts: dict[str, Any] = {}
-        scope["elias"] = self
+        self.facts: dict[str, Any] = {}  # more fields for the log line
         self.status, self.code, self.started = 0, "", False
+        scope["elias"] = self
 
     @property
     def method(self) -> str:
@@ -120,47 +119,33 @@ class Visit:
 
     @property
     def known_method(self) -> str:
-        """What a client made up does not become a name in the metrics."""
+        """Names invented by clients must not become tags of metrics: each would take memory for ever."""
         return self.method if self.method in {"GET", "HEAD", "POST", "OPTIONS"} else "other"
 
     @property
     def route(self) -> str:
-        """The pattern of the route, not the path: few of them, and no ids in the log."""
+        """The pattern of the route, not the path: few of them, and no label ids in the log."""
         return str(getattr(self.scope.get("route"), "path", "other"))
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started, self.status = True, message["status"]
             given = {name for name, _ in message["headers"]}
-            extra = [pair for pair in HEADERS if pair[0] not in given]
+            extra = [pair for pair in SECURITY_HEADERS if pair[0] not in given]
             connection = self.scope.get("state", {}).get("connection")
             if connection is not None and connection.draining and b"connection" not in given:
-                extra.append((b"connection", b"close"))  # the client must not send another request here
+                extra.append((b"connection", b"close"))  # the client must send its next request elsewhere
             message["headers"] = [*message["headers"], *extra, (b"x-request-id", self.id.encode())]
         await self._send(message)
 
 
 def request_id(scope: Scope) -> str:
+    """The client's X-Request-Id if it is a plain word, otherwise a random one."""
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given.decode() if GOOD_ID.fullmatch(given) else secrets.token_hex(8)
+    return given.decode() if VALID_ID.fullmatch(given) else secrets.token_hex(8)
 
 
-def as_service_error(problem: Exception) -> ServiceError:
-    if isinstance(problem, ServiceError):
-        return problem
-    if isinstance(problem, EliasError):
-        return of(problem)
-    if isinstance(problem, HTTPException):
-        return ServiceError(problem.status_code, str(problem.detail), headers=dict(problem.headers or {}))
-    return ServiceError(500, "something went wrong inside the service; its log knows more under this X-Request-Id")
-
-
-def where(problem: Exception) -> dict[str, Any]:
-    """An unexpected error for the log: its kind and place. Its message may hold a text, so it stays out."""
+def location(problem: Exception) -> dict[str, Any]:
+    """Type and place of an unexpected error for the log. Its message may contain a text, so it is left out."""
     frames = traceback.extract_tb(problem.__traceback__)
     return {"error": type(problem).__name__, "at": [f"{frame.filename}:{frame.lineno}" for frame in frames[-6:]]}
-
-
-def plain_error(status: int, message: str) -> bytes:
-    """For the protocol, which answers below the application."""
-    return error_body(CODES[status], message)

@@ -1,8 +1,9 @@
-"""What a reader came across: notes are counted and kept, defects are raised.
+"""What a reader came across: notes are counted and kept, defects are raised or collected.
 
-A note is something with a documented answer that does not stop the reading (a row without labels, a label
-twice in a row). A defect is a `DataError`. `Log()` raises the first one; `Log(limit=20)` collects them, so that
-one pass over a broken folder reports many.
+A note is something with a documented treatment that does not stop the reading (a row without labels, a label
+repeated within a row). A defect is a `DataError`: it names the file, the line, the field, the value and the remedy.
+`ReadLog()` raises the first defect; `ReadLog(limit=20)` collects them, so that one pass over a broken folder reports
+many.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class Note:
 
 
 class EnoughDefects(Exception):
-    """As many defects were collected as were asked for. Never leaves this layer."""
+    """The limit of collected defects is reached. Never leaves this package."""
 
 
-class Log:
+class ReadLog:
     """Counts notes; raises the first defect, or collects up to `limit` of them."""
 
     def __init__(self, limit: int | None = None) -> None:
