@@ -22,7 +22,7 @@ from ..core.propensity import DEPTH, check_strength, propensity_of, rerank_by_pr
 from ..core.ragged import Ragged
 from ..encoders.encoder import Inputs
 from ..network.searcher import BATCH
-from ..ranking.features import candidate_features, features_of, padded
+from ..ranking.features import candidate_features, features_of
 from ..ranking.score_model import ReferenceScores
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def predict_batch(
     references: list[ReferenceScores | None] = [None] * len(members)
     if request.candidates is not None:  # a given list is scored against what the search finds
         references = [ReferenceScores.of(found) for found in features]
-        labels = padded(request.candidates)
+        labels = request.candidates.padded()
         features = [
             features_of(first.parts, searcher, query, bow, labels)
             for searcher, query in zip(searchers, queries, strict=True)

@@ -18,9 +18,9 @@ pass per text computes the same; several networks (members of an ensemble) that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,7 @@ from ..core.predictions import PAD
 from ..core.ragged import Ragged
 from ..core.scratch import ScratchPool
 from ..kernels.features import FEATURES, MARGIN, Features, WordScratch, WordTables
+from ..network.network import SearchSettings
 from ..network.searcher import EncodedQuery, Searcher
 from .inverted_index import InvertedIndex
 from .knn import KNN
@@ -37,9 +38,6 @@ from .label_tree import LabelTree
 from .linear_ranker import with_embedding
 from .margins import Margins
 from .sparse_rows import SparseRows, csr_arrays, new_sums
-
-if TYPE_CHECKING:
-    from ..kernels.find import Found
 
 __all__ = ["FEATURES", "CandidateSizes", "Features", "RankingParts", "candidate_features", "features_of", "stack"]
 
@@ -52,10 +50,12 @@ class CandidateSizes(NamedTuple):
     network: int
     words: int
 
-    def shortlist(self, searcher: Searcher) -> int:
-        """K of the search: more than WIDER times the labels that are kept change nothing (docs/experiments)."""
-        size: int = searcher.network.settings.shortlist_size
-        return size if size >= searcher.index.n_labels else min(size, WIDER * self.network)
+    def search_settings(self, searcher: Searcher) -> SearchSettings:
+        """With a smaller K: more than WIDER times the labels that are kept change nothing (docs/experiments)."""
+        settings = searcher.network.settings
+        if settings.shortlist_size >= searcher.index.n_labels or settings.shortlist_size <= WIDER * self.network:
+            return settings
+        return replace(settings, shortlist_size=WIDER * self.network)
 
 
 @dataclass(eq=False)
@@ -93,7 +93,7 @@ class RankingParts:
     def scratch(self) -> ScratchPool[WordScratch]:
         n_labels, n_words = len(self.counts), self.inverted_index.n_words
         return ScratchPool(
-            lambda: WordScratch(
+            lambda size: WordScratch(
                 np.zeros(n_labels, dtype=np.int32), new_sums(n_labels), np.zeros(n_words, dtype=np.float32),
                 self.knn.new_scratch(), self.margins.new_sums(),
             )
@@ -133,7 +133,8 @@ def reference_features(
     excluded: Ragged | None = None,
 ) -> Features:
     """The definition, on any device."""
-    by_network = searcher.search(query, sizes.network, excluded=excluded, shortlist_size=sizes.shortlist(searcher))
+    shortlist_size = sizes.search_settings(searcher).shortlist_size
+    by_network = searcher.search(query, sizes.network, excluded=excluded, shortlist_size=shortlist_size)
     by_words, combined = parts.inverted_index.search_and_score(bow, sizes.words, by_network.labels, excluded)
     labels, combined = unite(by_network.labels, by_words.labels, combined, by_words.scores)
     return features_of(parts, searcher, query, bow, labels, combined)
@@ -180,51 +181,37 @@ def _fused_features(
 
     n_rows = len(queries[0].phi_BD)
     excluded = excluded or Ragged.empty(n_rows)
-    members = [_Member(searcher, query, sizes) for searcher, query in zip(searchers, queries, strict=True)]
-    alone = len(members) == 1
+    seen = [(query.phi_BD.contiguous().numpy(), query.logits_BC.contiguous().numpy()) for query in queries]
+    results = [
+        searcher.cpu_search.search(phi, logits, sizes.network, sizes.search_settings(searcher), excluded=excluded)
+        for searcher, (phi, logits) in zip(searchers, seen, strict=True)
+    ]
+    alone = len(results) == 1
+    found = results[0].labels if alone else np.concatenate([result.labels for result in results], axis=1)
     word_labels = np.empty((n_rows, sizes.words), dtype=np.int32)
-    shared = empty_features(n_rows, len(members) * sizes.network + sizes.words)
-    outs = [shared if alone else empty_features(n_rows, sum(sizes)) for _ in members]
+    shared = empty_features(n_rows, found.shape[1] + sizes.words)
+    outs = [shared if alone else empty_features(n_rows, sum(sizes)) for _ in results]
     # Tables are made here, not in `rows`: a thread that waits for a table whose making needs these threads never ends.
     tables, x, masked = parts.tables, csr_arrays(bow), (excluded.indptr, excluded.labels)
-    found = members[0].found.labels if alone else np.empty((n_rows, len(members) * sizes.network), dtype=np.int32)
+    networks = [
+        (phi, logits, float(searcher.network.settings.alpha), searcher.cpu_search.classifiers, searcher.edges_by_label)
+        for searcher, (phi, logits) in zip(searchers, seen, strict=True)
+    ]
 
     def rows(start: int, stop: int) -> None:
-        for place, member in enumerate(members):
-            member.search(start, stop, excluded)
+        scratch = parts.scratch.take()
+        word_features(start, stop, found, *x, tables, masked, scratch, word_labels, shared)
+        for network, result, out in zip(networks, results, outs, strict=True):
             if not alone:
-                found[start:stop, place * sizes.network : (place + 1) * sizes.network] = member.found.labels[start:stop]
-        with parts.scratch.borrowed() as scratch:
-            word_features(start, stop, found, *x, tables, masked, scratch, word_labels, shared)
-            for member, out in zip(members, outs, strict=True):
-                if not alone:
-                    select_candidates(start, stop, member.found.labels, word_labels, shared, scratch.place_of, out)
-                network_features(
-                    start, stop, member.phi, member.logits, member.alpha, member.classifiers, member.edges,
-                    member.found.classifiers, out,
-                )  # fmt: skip
+                select_candidates(start, stop, result.labels, word_labels, shared, scratch.place_of, out)
+            network_features(start, stop, *network, result.classifiers, out)
+        parts.scratch.give_back(scratch)
 
     kernels.run(rows, n_rows, parts.threads)
     if parts.sees_phi:
         for query, out in zip(queries, outs, strict=True):
             out.values[:, MARGIN] = parts.margin(bow, query, out.labels)
     return outs
-
-
-class _Member:
-    """The search of one network over a batch, as the fused pass calls it."""
-
-    def __init__(self, searcher: Searcher, query: EncodedQuery, sizes: CandidateSizes) -> None:
-        self.searcher, self.shortlist = searcher, sizes.shortlist(searcher)
-        self.phi, self.logits = query.phi_BD.contiguous().numpy(), query.logits_BC.contiguous().numpy()
-        self.alpha = float(searcher.network.settings.alpha)
-        self.classifiers, self.edges = searcher.cpu_search.classifiers, searcher.edges_by_label
-        self.found: Found = searcher.cpu_search.empty_result(len(self.phi), sizes.network)
-
-    def search(self, start: int, stop: int, excluded: Ragged) -> None:
-        self.searcher.cpu_search.search_into(
-            self.found, start, stop, self.phi, self.logits, self.searcher.network.settings, self.shortlist, excluded
-        )
 
 
 def empty_features(n_rows: int, width: int) -> Features:
@@ -266,12 +253,3 @@ def unite(
     order = order[:, :width]
     labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
     return np.ascontiguousarray(labels), np.where(labels >= 0, values, 0).astype(np.float32)
-
-
-def padded(lists: Ragged) -> np.ndarray:
-    """Labels of each row side by side, PAD after the last."""
-    lengths = np.diff(lists.indptr)
-    out = np.full((len(lengths), max(1, int(lengths.max(initial=1)))), PAD, dtype=np.int32)
-    columns = np.arange(len(lists.labels)) - np.repeat(lists.indptr[:-1], lengths)
-    out[lists.rows, columns] = lists.labels
-    return out

@@ -44,7 +44,7 @@ class InvertedIndex:
         self.label_texts, self.threads = label_texts, threads  # t of every label
         self.mixture = mixture  # float32 [L, 2]: v = mixture[:, 0] c + mixture[:, 1] t
         self.postings = postings  # v of all labels, transposed: row = word, "words" = labels
-        self._sums = ScratchPool(lambda: new_sums(len(label_texts)))
+        self._sums = ScratchPool(lambda size: new_sums(len(label_texts)))
 
     @property
     def n_words(self) -> int:
@@ -75,8 +75,9 @@ class InvertedIndex:
         fixed = (*csr_arrays(x), self.table, excluded.indptr, excluded.labels)
 
         def rows(start: int, stop: int) -> None:
-            with self._sums.borrowed() as sums:
-                search_rows(start, stop, *fixed, sums, labels, scores, asked, answers)
+            sums = self._sums.take()
+            search_rows(start, stop, *fixed, sums, labels, scores, asked, answers)
+            self._sums.give_back(sums)
 
         kernels.run(rows, x.shape[0], self.threads)
         return Predictions(labels=labels, scores=scores), answers

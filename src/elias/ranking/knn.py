@@ -45,7 +45,7 @@ class KNN:
         self.postings = postings  # row = word, "words" = texts
         self.indptr, self.labels = indptr, labels  # of each text
         self.n_labels, self.neighbors, self.budget, self.threads = n_labels, neighbors, budget, threads
-        self._scratch = ScratchPool(self.new_scratch)
+        self._scratch = ScratchPool(lambda size: self.new_scratch())
 
     @cached_property
     def table(self) -> TrainingTexts:
@@ -71,8 +71,9 @@ class KNN:
         fixed = (*csr_arrays(x), self.table, labels)
 
         def rows(start: int, stop: int) -> None:
-            with self._scratch.borrowed() as scratch:
-                vote_rows(start, stop, *fixed, scratch, vote, nearest)
+            scratch = self._scratch.take()
+            vote_rows(start, stop, *fixed, scratch, vote, nearest)
+            self._scratch.give_back(scratch)
 
         kernels.run(rows, len(labels), self.threads)
         return vote, nearest

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.errors import ModelError
 from ..core.files import read_object, write_json
-from ..core.predictions import INTEGER_PARTS, PAD, Predictions
+from ..core.predictions import ID_PARTS, PAD, Predictions
 from ..kernels.features import FEATURES
 from .features import CandidateSizes, Features, RankingParts
 from .inverted_index import InvertedIndex
@@ -68,7 +68,7 @@ class Reranker:
         }
         parts = {name: np.take_along_axis(values, np.maximum(places, 0), axis=1) for name, values in shown.items()}
         for name, values in parts.items():
-            values[places < 0] = PAD if name in INTEGER_PARTS else 0
+            values[places < 0] = PAD if name in ID_PARTS else 0
         return parts
 
     def save(self, folder: Path) -> None:
