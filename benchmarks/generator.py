@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 import elias
-from elias.core.embedding_table import RowTable
-from elias.encoders.protocol import Learning
+from elias.core.embedding_table import EmbeddingTable
+from elias.encoders.encoder import TrainingContext
 from elias.index.label_index import LabelIndex
 from elias.network.network import Network, SearchSettings
 from elias.network.searcher import EncodedQuery, Searcher
@@ -48,13 +48,13 @@ class GivenPhi:
         self.dim = dim
         self.nothing = torch.nn.Identity()
 
-    def encode(self, prepared: np.ndarray, rows: np.ndarray, learning: Learning | None = None) -> torch.Tensor:
+    def encode(self, prepared: np.ndarray, rows: np.ndarray, context: TrainingContext | None = None) -> torch.Tensor:
         return torch.from_numpy(prepared[rows])
 
     def module(self) -> torch.nn.Module:
         return self.nothing
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return {}
 
 
@@ -141,7 +141,10 @@ def fitted_network(
     index, cluster_of = _edges(rng, parameters, labels, clusters, kappa, min(neighbours, clusters))
     phi, linear = _texts(rng, parameters, centres, neighbours, texts)
     weights, biases = _classifiers(rng, parameters, centres, cluster_of, phi)
-    tables = RowTable(torch.from_numpy(weights), threads=threads), RowTable(torch.from_numpy(biases), threads=threads)
+    tables = (
+        EmbeddingTable(torch.from_numpy(weights), threads=threads),
+        EmbeddingTable(torch.from_numpy(biases), threads=threads),
+    )
     return Network(GivenPhi(dim), linear, index, *tables, settings, threads=threads), phi
 
 
@@ -234,7 +237,10 @@ def flat_network(
     torch.nn.init.zeros_(linear.weight)
     torch.nn.init.zeros_(linear.bias)
     weights = torch.ones(labels, 1) * torch.from_numpy(rng.standard_normal((1, dim), dtype=np.float32))
-    tables = RowTable(weights.contiguous(), threads=threads), RowTable(torch.zeros(labels, 1), threads=threads)
+    tables = (
+        EmbeddingTable(weights.contiguous(), threads=threads),
+        EmbeddingTable(torch.zeros(labels, 1), threads=threads),
+    )
     phi = _unit(rng.standard_normal((texts, dim), dtype=np.float32))
     return Network(GivenPhi(dim), linear, index, *tables, settings, threads=threads), phi
 

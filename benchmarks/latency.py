@@ -21,7 +21,7 @@ import numpy as np
 from timing import machine, report
 
 import elias
-from elias.index.shortlist import Ragged
+from elias.core.ragged import Ragged
 from elias.kernels.embed import embed_rows
 from elias.kernels.fuse import learned_scores, rank_rows
 from elias.kernels.gather import gather_rows
@@ -58,7 +58,7 @@ def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     looks = [quick._embed(*x) for x in features]
     nothing, sizes = Ragged.empty(1), quick.plus.sizes(5)
     room = quick.searcher.cpu_search.room_for(nothing, quick.searcher.network.settings.beam_size)
-    scratch, search = quick.plus.tables.take(), quick.searcher.cpu_search.take_scratch(room)
+    scratch, search = quick.plus.tables.take(), quick.searcher.cpu_search.scratch.take(room)
     outs, searched = [to_be_found_for(sizes) for _ in texts], search_arguments(quick.searcher, sizes)
 
     def gather(i: int) -> None:

@@ -28,7 +28,7 @@ from elias.core.settings import StageSettings
 from elias.dataset import LabelSet
 from elias.encoders.dense import DenseEncoder
 from elias.network.network import Network, SearchSettings
-from elias.training.trainer import Optimiser
+from elias.training.trainer import Optimizer
 
 BATCH = 256
 
@@ -82,23 +82,23 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(network: Network, phi: np.ndarray, args: argparse.Namespace) -> float:
-    """Median milliseconds of a step of BATCH rows, whole: encoder head, search, loss, optimiser."""
+    """Median milliseconds of a step of BATCH rows, whole: encoder head, search, loss, optimizer."""
     from train_step import random_batch
 
-    from elias.core.embedding_table import Tape
+    from elias.core.embedding_table import GradientBuffer
     from elias.core.noise import Noise
-    from elias.encoders.protocol import Learning
+    from elias.encoders.encoder import TrainingContext
 
-    optimiser = Optimiser(network, StageSettings(epochs=1, batch_size=BATCH))
+    optimizer = Optimizer(network, StageSettings(epochs=1, batch_size=BATCH))
     parents, taken = network.learned_index().parents(), []
     for number in range(args.steps):
         batch = random_batch(network, BATCH, number)
         batch = type(batch)(batch.rows % len(phi), *list(vars(batch).values())[1:])
         started = time.perf_counter()
-        tape = Tape(rates=optimiser.rates_at_once(0.01))
-        loss = network.loss(phi, batch, parents, Learning(tape, Noise(1), torch.from_numpy(batch.rows)), 0.05)
+        buffer = GradientBuffer(rates=optimizer.immediate_rates(0.01))
+        loss = network.loss(phi, batch, parents, TrainingContext(buffer, Noise(1), torch.from_numpy(batch.rows)), 0.05)
         loss.backward()
-        optimiser.step(tape, 0.01, number, last=False)
+        optimizer.step(buffer, 0.01, number, last=False)
         taken.append(time.perf_counter() - started)
     return float(np.median(taken[1:])) * 1000
 
@@ -106,7 +106,7 @@ def train(network: Network, phi: np.ndarray, args: argparse.Namespace) -> float:
 def save(network: Network, folder: Path) -> None:
     labels = network.index.n_labels
     for table in network.tables().values():
-        table.settle()
+        table.flush()
     about = {"dataset": {"features": network.encoder.dim, "name": "generated", "exclude_own_id": False}, "settings": {}}
     elias.Model(
         network=network,

@@ -2,7 +2,7 @@
 
     python benchmarks/train_step.py [--labels 131072] [--clusters 2048] [--shortlist 2000] [--batch 64] [--json]
 
-A step is equations (1) to (8), backward, and the optimiser (row-wise, and AdamW on edges and biases) on touched rows.
+A step is equations (1) to (8), backward, and the optimizer (row-wise, and AdamW on edges and biases) on touched rows.
 The encoder is left out: phi is given, and its gradient is computed. Both paths start from the same weights and make
 the same step; `loss` shows it. The torch path runs with the same number of threads.
 """
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -21,18 +19,15 @@ import torch
 from generator import fitted_network, read_parameters
 from timing import machine, peak_bytes, report
 
+from elias import kernels
 from elias.core.devices import torch_threads
-from elias.core.embedding_table import RowTable, Tape
+from elias.core.embedding_table import EmbeddingTable, GradientBuffer
 from elias.core.noise import Noise
-from elias.core.row_optimizers import step_torch
+from elias.core.ragged import Ragged
 from elias.core.settings import StageSettings
-from elias.encoders.protocol import Learning
-from elias.index import cluster_scores as search
-from elias.index import shortlist as paths
-from elias.index.cluster_scores import Ragged
-from elias.network import classifiers
+from elias.encoders.encoder import TrainingContext
 from elias.network.network import Batch, Network, SearchSettings
-from elias.training.trainer import Optimiser
+from elias.training.trainer import Optimizer
 
 
 def main() -> None:
@@ -55,30 +50,30 @@ def measure(path: str, args: argparse.Namespace) -> dict[str, Any]:
         texts=args.batch * (args.steps + 2), settings=settings, threads=args.threads,
     )  # fmt: skip
     if args.precision == "bfloat16":
-        network.classifier_weights = RowTable(network.trained_weights.values.bfloat16(), threads=args.threads)
-    optimiser = Optimiser(network, StageSettings(epochs=1, batch_size=args.batch, optimiser=args.optimiser))
+        network.classifier_weights = EmbeddingTable(network.trained_weights.values.bfloat16(), threads=args.threads)
+    optimizer = Optimizer(network, StageSettings(epochs=1, batch_size=args.batch, optimiser=args.optimizer))
     parents = network.learned_index().parents()
     batches = [random_batch(network, args.batch, i) for i in range(args.steps + 2)]
     taken, losses = [], []
-    with plain_torch() if path == "torch" else torch_threads(1), torch_threads(args.threads if path == "torch" else 1):
+    with kernels.reference(path == "torch"), torch_threads(args.threads if path == "torch" else 1):
         for number, batch in enumerate(batches):
             given = torch.from_numpy(phi[batch.rows]).requires_grad_()
             started = time.perf_counter()
-            losses.append(step(network, optimiser, given, batch, parents, number, at_once=path == "kernels"))
+            losses.append(step(network, optimizer, given, batch, parents, number, at_once=path == "kernels"))
             taken.append(time.perf_counter() - started)
     return {"path": path, "step ms": float(np.median(taken[2:])) * 1000, "loss": losses[-1]}
 
 
 def step(
-    network: Network, optimiser: Optimiser, phi: torch.Tensor, batch: Batch, parents: np.ndarray, number: int,
+    network: Network, optimizer: Optimizer, phi: torch.Tensor, batch: Batch, parents: np.ndarray, number: int,
     *, at_once: bool,
 ) -> float:  # fmt: skip
-    tape = Tape(rates=optimiser.rates_at_once(1.0) if at_once else {})
-    learning = Learning(tape, Noise(1), torch.from_numpy(batch.rows))
-    with patch.object(network.encoder, "encode", lambda prepared, rows, learning: phi):
-        loss = network.loss(None, batch, parents, learning, 0.05)
+    buffer = GradientBuffer(rates=optimizer.immediate_rates(1.0) if at_once else {})
+    context = TrainingContext(buffer, Noise(1), torch.from_numpy(batch.rows))
+    with patch.object(network.encoder, "encode", lambda prepared, rows, context: phi):
+        loss = network.loss(None, batch, parents, context, 0.05)
     loss.backward()
-    optimiser.step(tape, 1.0, number, last=False)
+    optimizer.step(buffer, 1.0, number, last=False)
     return float(loss.detach())
 
 
@@ -94,32 +89,6 @@ def random_batch(network: Network, size: int, number: int) -> Batch:
     return Batch(np.arange(size) + number * size, positives, weights, Ragged.empty(size), np.ones(size, np.float32))
 
 
-@contextmanager
-def plain_torch() -> Iterator[None]:
-    """Every kernel replaced by its torch twin."""
-
-    def shortlist(*arrays: Any, threads: int, excluded: Ragged, positives: Ragged, size: int, n_labels: int) -> Any:
-        given = [array.detach() if torch.is_tensor(array) else array for array in arrays]
-        return paths.shortlist_torch(*given, size, n_labels, positives, excluded)
-
-    def top_k(scores: torch.Tensor, k: int, *, threads: int) -> torch.Tensor:
-        return search.top_k_torch(scores, k, torch.arange(scores.shape[1])[None])
-
-    def edge_scores(logits: torch.Tensor, indptr: np.ndarray, beta: float, *, threads: int) -> torch.Tensor:
-        return search.edge_scores_torch(logits, indptr, beta)
-
-    def apply(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
-        table.begin_step(rate)
-        step_torch(table.step_of(rows, gradients, rate))
-
-    with (
-        patch.object(search, "shortlist", shortlist), patch.object(search, "top_k", top_k),
-        patch.object(search, "edge_scores", edge_scores), patch.object(classifiers, "loss", classifiers.loss_reference),
-        patch.object(RowTable, "apply", apply),
-    ):  # fmt: skip
-        yield
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=int, default=131_072)
@@ -132,7 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--optimiser", default="rowwise", choices=["rowwise", "adamw"])
+    parser.add_argument("--optimizer", default="rowwise", choices=["rowwise", "adamw"])
     parser.add_argument("--no-torch", action="store_true", help="the kernels alone")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from elias import load, load_dataset
 from elias.core.metrics import PerRow, evaluate
 from elias.core.propensity import PropensityModel
-from elias.dataset.sizes import training_counts
 from elias.evaluation.evaluate import evaluate_model
 from helpers.processes import PLUS, environment
 
@@ -81,7 +80,7 @@ def test_comparison_of_made_up_predictions(tiny_dataset: Path, comparison: Any) 
         assert found["peer"] == "peer", metric
         assert found["low"] < found["difference"] < found["high"]
     predicted = made_up_predictions(data.test.labels, 0.6, seed=1)
-    whole = evaluate(predicted, data.test.labels, PropensityModel(*training_counts(data)))
+    whole = evaluate(predicted, data.test.labels, PropensityModel(*data.training_counts()))
     for metric, found in result["metrics"]["peer"].items():
         assert found["value"] == pytest.approx(whole[metric])
         assert found["low"] < found["value"] < found["high"]

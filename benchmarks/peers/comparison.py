@@ -18,7 +18,6 @@ import numpy as np
 from elias.core.metrics import PerRow, per_row
 from elias.core.propensity import PropensityModel
 from elias.dataset import Dataset
-from elias.dataset.sizes import training_counts
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@100")
 DRAWS = 2000
@@ -28,7 +27,7 @@ BLOCK = 250  # draws held at once
 def score_rows(predicted: np.ndarray, data: Dataset) -> PerRow:
     """What each test row adds to each metric. Own ids and other excluded pairs are taken out here, for everyone."""
     assert data.test is not None
-    propensity = PropensityModel(*training_counts(data), data.settings.propensity_a, data.settings.propensity_b)
+    propensity = PropensityModel(*data.training_counts(), data.settings.propensity_a, data.settings.propensity_b)
     return per_row(predicted, data.test.labels, propensity, excluded=data.test.excluded)
 
 

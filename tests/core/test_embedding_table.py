@@ -1,4 +1,4 @@
-"""Row tables: both optimisers by kernel, by torch and by dense formula; lazy decay; state in and out."""
+"""Row tables: both optimizers by kernel, by torch and by dense formula; lazy decay; state in and out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.core.embedding_table import RowTable, Tape
-from elias.core.row_optimizers import TableOptimiser
-from helpers.tables import KINDS, SHAPE, random_steps, table_of, twin_step
+from elias.core.embedding_table import EmbeddingTable, GradientBuffer
+from elias.core.row_optimizers import RowOptimizer
+from helpers.tables import KINDS, SHAPE, random_steps, reference_step, table_of
 
 
-def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarray:
+def dense_steps(values: np.ndarray, steps: list, o: RowOptimizer) -> np.ndarray:
     """Row by row in float64, decay at every step."""
     w = values.astype(np.float64)
     m, v, t = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE[0])
@@ -36,18 +36,18 @@ def dense_steps(values: np.ndarray, steps: list, o: TableOptimiser) -> np.ndarra
 def test_kernel_torch_and_dense_formula_agree(seed: int, kind: str, decay: float) -> None:
     by_kernel, by_torch = table_of(kind, seed, decay=decay, epsilon=1e-6), table_of(kind, seed, decay=decay)
     steps, before = random_steps(seed, 6), by_kernel.values.clone().numpy()
-    by_torch.optimiser = by_kernel.optimiser
+    by_torch.optimizer = by_kernel.optimizer
     by_torch.start()
     for rows, gradients, rate in steps:
         by_kernel.apply(rows, gradients, rate)
         by_torch.begin_step(rate)
-        twin_step(by_torch, rows, gradients, rate)
+        reference_step(by_torch, rows, gradients, rate)
     np.testing.assert_allclose(by_kernel.values, by_torch.values, rtol=1e-5, atol=1e-6)
     for name, tensor in by_kernel.state.items():
         room = 1e-6 * float(tensor.abs().max())  # sums of large terms that cancel
         np.testing.assert_allclose(tensor, by_torch.state[name], rtol=1e-5, atol=room, err_msg=name)
-    by_kernel.settle()
-    wanted = dense_steps(before, steps, by_kernel.optimiser)
+    by_kernel.flush()
+    wanted = dense_steps(before, steps, by_kernel.optimizer)
     np.testing.assert_allclose(by_kernel.values, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -71,11 +71,11 @@ def test_untouched_rows_get_their_decay_on_settling(kind: str) -> None:
         table.apply(torch.tensor([4]), torch.ones(1, SHAPE[1]), rate)
     assert torch.equal(table.values[0], before[0])
     gathered = table.gather(torch.arange(SHAPE[0]))
-    table.settle()
+    table.flush()
     assert torch.equal(gathered, table.values), "a reader sees the decay before it is written"
     np.testing.assert_allclose(table.values[0], before[0] * (0.95 * 0.9 * 0.85), rtol=1e-6)
     settled = table.values.clone()
-    table.settle()
+    table.flush()
     assert torch.equal(table.values, settled)
 
 
@@ -86,13 +86,13 @@ def test_state_survives_tensors_and_restore(kind: str) -> None:
     for step in steps[:4]:
         straight.apply(*step)
         stopped.apply(*step)
-    resumed = RowTable(torch.zeros(SHAPE), stopped.optimiser)
+    resumed = EmbeddingTable(torch.zeros(SHAPE), stopped.optimizer)
     resumed.restore({name: tensor.clone() for name, tensor in stopped.tensors().items()})
     for step in steps[4:]:
         straight.apply(*step)
         resumed.apply(*step)
-    straight.settle()
-    resumed.settle()
+    straight.flush()
+    resumed.flush()
     assert torch.equal(straight.values, resumed.values)
     assert all(torch.equal(straight.state[name], resumed.state[name]) for name in straight.state)
 
@@ -117,14 +117,14 @@ def test_threads_change_nothing(kind: str) -> None:
     assert all(torch.equal(tables[0].values, table.values) for table in tables[1:])
 
 
-def test_another_kind_of_optimiser_settles_and_starts_afresh() -> None:
+def test_another_kind_of_optimizer_settles_and_starts_afresh() -> None:
     table = table_of("rowwise", decay=0.5)
     before = table.values.clone()
     table.apply(torch.tensor([1]), torch.ones(1, SHAPE[1]), 0.1)
-    table.optimiser = dataclasses.replace(table.optimiser, kind="adamw")
+    table.optimizer = dataclasses.replace(table.optimizer, kind="adamw")
     table.apply(torch.tensor([1]), torch.ones(1, SHAPE[1]), 0.1)
     assert table.state["steps"][1] == 1
-    table.settle()
+    table.flush()
     np.testing.assert_allclose(table.values[0], before[0] * 0.95 * 0.95, rtol=1e-6)
 
 
@@ -144,17 +144,17 @@ def test_strided_gradients_and_narrow_rows() -> None:
     assert torch.equal(table.values, twin.values)
 
 
-def test_names_of_optimisers() -> None:
-    assert TableOptimiser(decay=0.1, epsilon=1e-6).kind == "adamw"
+def test_names_of_optimizers() -> None:
+    assert RowOptimizer(decay=0.1, epsilon=1e-6).kind == "adamw"
     with pytest.raises(AssertionError, match="'adagrad' is none of adamw, rowwise"):
-        TableOptimiser(kind="adagrad")
+        RowOptimizer(kind="adagrad")
 
 
 def test_a_tape_returns_every_gradient_to_its_table() -> None:
-    table, other, tape = table_of("adamw"), table_of("adamw"), Tape()
-    leaf = tape.gather(table, torch.tensor([2, 0]))
-    tape.gather(other, torch.tensor([1]))  # nothing depends on it
+    table, other, buffer = table_of("adamw"), table_of("adamw"), GradientBuffer()
+    leaf = buffer.gather(table, torch.tensor([2, 0]))
+    buffer.gather(other, torch.tensor([1]))  # nothing depends on it
     (leaf * torch.arange(10.0).view(2, 5)).sum().backward()
-    tape.push(other, torch.tensor([3]), torch.ones(1, 5))
-    found = [(owner is table, rows.tolist(), gradient.tolist()) for owner, rows, gradient in tape.gradients()]
+    buffer.push(other, torch.tensor([3]), torch.ones(1, 5))
+    found = [(owner is table, rows.tolist(), gradient.tolist()) for owner, rows, gradient in buffer.gradients()]
     assert found == [(True, [2, 0], torch.arange(10.0).view(2, 5).tolist()), (False, [3], [[1.0] * 5])]

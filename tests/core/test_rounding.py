@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elias
-from elias.core.embedding_table import RowTable
-from elias.core.rounding import as_array, as_tensor, average_rounded, rounded_torch
+from elias.core.embedding_table import EmbeddingTable
+from elias.core.rounding import as_array, as_tensor, average_rounded, rounded_reference
 from elias.kernels.rounding import noise_of_row, rounded
 from elias.network.quantization import QuantizedRows
 from helpers.processes import SMALL
-from helpers.tables import KINDS, SHAPE, random_steps, table_of, twin_step
+from helpers.tables import KINDS, SHAPE, random_steps, reference_step, table_of
 
 SEEDS = st.integers(0, 10_000)
 
 
-def half(kind: str, seed: int = 0, threads: int = 1, **constants: float) -> RowTable:
+def half(kind: str, seed: int = 0, threads: int = 1, **constants: float) -> EmbeddingTable:
     table = table_of(kind, seed, threads, **constants)
-    return RowTable(table.values.bfloat16(), table.optimiser, threads=threads)
+    return EmbeddingTable(table.values.bfloat16(), table.optimizer, threads=threads)
 
 
 @settings(max_examples=50)
@@ -35,22 +35,22 @@ def test_kernel_and_torch_round_to_the_same_bits(seed: int) -> None:
     values = (rng.normal(size=(4, 9)) * 10.0 ** rng.uniform(-44, 38, (4, 9))).astype(np.float32)
     values[0, :5] = [0.0, -0.0, np.inf, -np.inf, 1.0]
     rows, noise = rng.integers(0, 2**40, 4), int(rng.integers(0, 2**32))
-    by_torch = as_array(rounded_torch(torch.from_numpy(values), torch.from_numpy(rows), noise))
+    by_torch = as_array(rounded_reference(torch.from_numpy(values), torch.from_numpy(rows), noise))
     by_kernel = [[rounded(values[i, d], noise_of_row(noise, rows[i]), d) for d in range(9)] for i in range(4)]
     np.testing.assert_array_equal(by_torch, np.array(by_kernel, dtype=np.uint16))
     down = (values.view(np.uint32) >> 16).astype(np.int64)
     assert set((by_torch - down).ravel()) <= {0, 1}, "one of the two neighbours"
     exact = as_tensor(down.astype(np.uint16)).float()
-    again = rounded_torch(exact, torch.from_numpy(rows), noise)
+    again = rounded_reference(exact, torch.from_numpy(rows), noise)
     np.testing.assert_array_equal(as_array(again), down, "a bfloat16 stays as it is")
 
 
 def test_rounding_is_right_on_average() -> None:
     value = torch.full((20_000, 4), 1.0 + 2.0**-7 * 0.3)  # 0.3 of the way between two bfloat16
-    drawn = rounded_torch(value, torch.arange(20_000), 12345).double()
+    drawn = rounded_reference(value, torch.arange(20_000), 12345).double()
     assert set(drawn.unique().tolist()) == {1.0, 1.0 + 2.0**-7}
     np.testing.assert_allclose((drawn.mean(dim=0) - 1.0) / 2.0**-7, 0.3, atol=0.015)
-    other = rounded_torch(value, torch.arange(20_000), 12346).double()
+    other = rounded_reference(value, torch.arange(20_000), 12346).double()
     assert abs(float(((drawn > 1.0) & (other > 1.0)).double().mean()) - 0.09) < 0.01, "steps are independent"
 
 
@@ -62,7 +62,7 @@ def test_steps_agree_with_their_twins(seed: int, kind: str, decay: float) -> Non
     for rows, gradients, rate in random_steps(seed, 3):
         by_kernel.apply(rows, gradients, rate)
         by_torch.begin_step(rate)
-        twin_step(by_torch, rows, gradients, rate)
+        reference_step(by_torch, rows, gradients, rate)
         np.testing.assert_allclose(by_kernel.values.float(), by_torch.values.float(), rtol=2.0**-6, atol=1e-4)
         by_torch.restore({name: tensor.clone() for name, tensor in by_kernel.tensors().items()})
     assert by_kernel.values.dtype == torch.bfloat16
@@ -72,18 +72,18 @@ def test_steps_agree_with_their_twins(seed: int, kind: str, decay: float) -> Non
 def test_small_steps_and_decay_add_up(kind: str) -> None:
     """Each changes a value by a hundredth of the spacing, where rounding to nearest would never move."""
     shape = (2000, 8)
-    table = RowTable(torch.ones(shape).bfloat16(), dataclasses.replace(half(kind).optimiser, decay=0.01))
-    twin = RowTable(torch.ones(shape), table.optimiser)
+    table = EmbeddingTable(torch.ones(shape).bfloat16(), dataclasses.replace(half(kind).optimizer, decay=0.01))
+    twin = EmbeddingTable(torch.ones(shape), table.optimizer)
     for _ in range(100):
         for each in (table, twin):
             each.apply(torch.arange(1000), torch.ones(1000, 8), 5e-5)
-    table.settle()
-    twin.settle()
+    table.flush()
+    twin.flush()
     np.testing.assert_allclose(table.values[:1000].double().mean(), twin.values[:1000].double().mean(), atol=2e-4)
     np.testing.assert_allclose(table.values[1000:].double().mean(), twin.values[1000:].double().mean(), atol=2e-4)
     settled = table.values.clone()
-    table.settle()
-    assert torch.equal(settled, table.values), "a row that is owed nothing is not rounded again"
+    table.flush()
+    assert torch.equal(settled, table.values), "a row that is pending_decay nothing is not rounded again"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,17 +93,17 @@ def test_threads_and_interruptions_change_nothing(kind: str) -> None:
         for table in tables:
             table.apply(*step)
         if number == 3:
-            fresh = RowTable(torch.zeros(SHAPE).bfloat16(), tables[2].optimiser, threads=5)
+            fresh = EmbeddingTable(torch.zeros(SHAPE).bfloat16(), tables[2].optimizer, threads=5)
             fresh.restore({name: tensor.clone() for name, tensor in tables[2].tensors().items()})
             fresh.key, tables[2] = tables[2].key, fresh
     for table in tables:
-        table.settle()
+        table.flush()
     assert all(torch.equal(tables[0].values, table.values) for table in tables[1:])
     other = half(kind)
     other.key = 7
     for step in random_steps(4, 8):
         other.apply(*step)
-    other.settle()
+    other.flush()
     assert not torch.equal(other.values, tables[0].values), "another seed rounds otherwise"
 
 

@@ -102,9 +102,9 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
         (1_000_000, {"fusion.draws": 2}, {}, (4000, 2)),
         (1500, {"fusion.draws": 3, "split.calibration_rows": 0}, {}, (0, 0)),
         (1500, {"fusion.draws": 3, "ranker.enabled": False}, {}, (0, 0)),
-        (1500, {"fusion.draws": 3}, {"has_words": False}, (0, 0)),
+        (1500, {"fusion.draws": 3}, {"dense_dim": 9}, (0, 0)),
         (1500, {"ranker.enabled": False}, {}, (0, 0)),
-        (1500, {}, {"has_words": False}, (0, 0)),
+        (1500, {}, {"dense_dim": 9}, (0, 0)),
         (1500, {}, {"own_validation": 400}, (200, 0)),
     ],
 )

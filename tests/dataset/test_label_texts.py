@@ -15,7 +15,6 @@ from elias.core.settings import StageSettings
 from elias.dataset import LabelSet
 from elias.dataset.label_texts import count_label_texts, ids_differ, with_label_texts
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from elias.dataset.sizes import training_counts
 from elias.training.trainer import Trainer, TrainingRows
 from helpers.processes import SMALL
 
@@ -39,7 +38,7 @@ def test_a_label_with_a_text_and_a_training_row_gets_a_row() -> None:
     assert rows.excluded.shape == rows.labels.shape
     assert rows.excluded.dtype == data.train.excluded.dtype
     assert count_label_texts(data.train, data.labels) == 2
-    assert training_counts(data)[1] == 3
+    assert data.training_counts()[1] == 3
 
 
 def test_alternative_names_are_read_too() -> None:

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from elias import kernels
-from elias.core.embedding_table import RowTable, TableOptimiser, Tape
+from elias.core.embedding_table import EmbeddingTable, GradientBuffer, RowOptimizer
 from elias.core.errors import InputError, ModelError
 from elias.core.files import write_tensors
 from elias.core.noise import Noise
-from elias.encoders import Encoder, Inputs, Learning, load_encoder
-from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_torch, take_rows
+from elias.core.ragged import take_rows
+from elias.encoders import Encoder, Inputs, TrainingContext, load_encoder
+from elias.encoders.bag import BagEncoder, bag_of_rows, bag_of_rows_reference
 from elias.encoders.dense import DenseEncoder
 from elias.encoders.head import Head
 from elias.encoders.svd import svd_embeddings
@@ -54,8 +55,8 @@ def trained(encoder: Any) -> Any:
     return encoder
 
 
-def learning_on(rows: np.ndarray, epoch: int = 0) -> Learning:
-    return Learning(Tape(), Noise.of(0, "stage1", epoch), torch.from_numpy(rows))
+def context_on(rows: np.ndarray, epoch: int = 0) -> TrainingContext:
+    return TrainingContext(GradientBuffer(), Noise.of(0, "stage1", epoch), torch.from_numpy(rows))
 
 
 def slow_head(h: np.ndarray, head: Head) -> np.ndarray:
@@ -98,35 +99,35 @@ def test_a_text_without_words_has_no_opinion_even_after_training(bag: BagEncoder
         assert not phi[ROWS - 1].any()
         assert phi[0].any()
         assert not bag.encode(bow, np.array([3])).any()
-    learning = learning_on(np.array([3, ROWS - 1]))
-    bag.encode(bow, np.array([3, ROWS - 1]), learning).sum().backward()
+    context = context_on(np.array([3, ROWS - 1]))
+    bag.encode(bow, np.array([3, ROWS - 1]), context).sum().backward()
     assert torch.isfinite(bag.head.residual.weight.grad).all()
 
 
 def test_training_is_prediction_times_dropout(bag: BagEncoder, bow: sp.csr_matrix) -> None:
     rows = np.array([5, 0, 7, 5])
-    learning = learning_on(rows)
+    context = context_on(rows)
     phi = bag.encode(bow, rows).detach()
-    expected = learning.noise.dropout(phi, learning.rows_B, bag.head.dropout)
-    torch.testing.assert_close(bag.encode(bow, rows, learning).detach(), expected)
+    expected = context.noise.dropout(phi, context.rows_B, bag.head.dropout)
+    torch.testing.assert_close(bag.encode(bow, rows, context).detach(), expected)
     bag.head.dropout = 0.0
-    torch.testing.assert_close(bag.encode(bow, rows, learning_on(rows)).detach(), phi)
+    torch.testing.assert_close(bag.encode(bow, rows, context_on(rows)).detach(), phi)
 
 
 def test_dropout_depends_on_the_row_not_on_the_batch(dense: DenseEncoder) -> None:
     vectors = np.random.default_rng(6).standard_normal((ROWS, DIM)).astype(np.float32)
-    alone = dense.encode(vectors, np.array([4]), learning_on(np.array([4])))
-    among = dense.encode(vectors, np.array([2, 4]), learning_on(np.array([2, 4])))
+    alone = dense.encode(vectors, np.array([4]), context_on(np.array([4])))
+    among = dense.encode(vectors, np.array([2, 4]), context_on(np.array([2, 4])))
     assert torch.equal(alone[0] == 0, among[1] == 0)
-    later = dense.encode(vectors, np.array([2, 4]), learning_on(np.array([2, 4]), epoch=1))
+    later = dense.encode(vectors, np.array([2, 4]), context_on(np.array([2, 4]), epoch=1))
     assert not torch.equal(among == 0, later == 0)
 
 
 def test_gradients_reach_the_words_of_the_batch_and_the_head(bag: BagEncoder, bow: sp.csr_matrix) -> None:
     rows = np.array([1, 2])
-    learning = learning_on(rows)
-    bag.encode(bow, rows, learning).square().sum().backward()
-    ((table, touched, gradient),) = learning.tape.gradients()
+    context = context_on(rows)
+    bag.encode(bow, rows, context).square().sum().backward()
+    ((table, touched, gradient),) = context.buffer.gradients()
     assert table is bag.words
     assert sorted(touched.tolist()) == sorted(set(bow[rows].indices.tolist()))
     assert gradient.shape == (len(touched), DIM)
@@ -137,8 +138,8 @@ def test_gradients_reach_the_words_of_the_batch_and_the_head(bag: BagEncoder, bo
 @pytest.mark.parametrize("is_owed", [False, True])
 def test_the_bag_kernel_is_torchs_embedding_bag(is_owed: bool) -> None:
     rng = np.random.default_rng(0)
-    table = RowTable(
-        torch.from_numpy(rng.normal(size=(30, 7)).astype(np.float32)), TableOptimiser(decay=0.5), threads=3
+    table = EmbeddingTable(
+        torch.from_numpy(rng.normal(size=(30, 7)).astype(np.float32)), RowOptimizer(decay=0.5), threads=3
     )
     if is_owed:
         table.apply(torch.tensor([3, 9]), torch.ones(2, 7), 0.2)
@@ -147,12 +148,12 @@ def test_the_bag_kernel_is_torchs_embedding_bag(is_owed: bool) -> None:
     weights = torch.from_numpy(rng.random(20, dtype=np.float32))
     upstream = torch.from_numpy(rng.normal(size=(4, 7)).astype(np.float32))
     found = []
-    for function in (bag_of_rows, bag_of_rows_torch):
-        tape = Tape()
-        h = function(table, words, offsets, weights, tape)
+    for function in (bag_of_rows, bag_of_rows_reference):
+        buffer = GradientBuffer()
+        h = function(table, words, offsets, weights, buffer)
         h.backward(upstream)
         dense = torch.zeros_like(table.values)
-        for _, rows, gradient in tape.gradients():
+        for _, rows, gradient in buffer.gradients():
             dense.index_add_(0, rows, gradient)
         found.append([h.detach(), dense])
     for mine, twin in zip(*found, strict=True):
@@ -225,7 +226,7 @@ def test_saved_and_loaded_is_the_same_bit_for_bit(
     assert (loaded.kind, loaded.dim) == (kind, DIM)
     assert torch.equal(loaded.encode(prepared, rows), encoder.encode(prepared, rows))
     assert torch.equal(
-        loaded.encode(prepared, rows, learning_on(rows)), encoder.encode(prepared, rows, learning_on(rows))
+        loaded.encode(prepared, rows, context_on(rows)), encoder.encode(prepared, rows, context_on(rows))
     )
     assert {name: table.values.shape for name, table in loaded.tables().items()} == {
         name: table.values.shape for name, table in encoder.tables().items()

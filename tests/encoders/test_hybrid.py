@@ -12,13 +12,13 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from elias.core.embedding_table import Tape
+from elias.core.embedding_table import GradientBuffer
 from elias.core.errors import InputError, MissingExtraError, ModelError, SettingsError
 from elias.core.files import write_tensors
 from elias.core.noise import Noise
 from elias.core.settings import Settings
 from elias.dataset import Dataset
-from elias.encoders import Inputs, Learning, load_encoder
+from elias.encoders import Inputs, TrainingContext, load_encoder
 from elias.encoders.bag import BagEncoder
 from elias.encoders.dense import DenseEncoder
 from elias.encoders.hybrid import HybridEncoder, Mixed
@@ -50,8 +50,8 @@ def hybrid() -> HybridEncoder:
     return HybridEncoder(bag, DenseEncoder(WIDTH, radius=1.0, dropout=0.0), weight=0.7)
 
 
-def learning_on(rows: np.ndarray, epoch: int = 0) -> Learning:
-    return Learning(Tape(), Noise.of(0, "stage1", epoch), torch.from_numpy(rows))
+def context_on(rows: np.ndarray, epoch: int = 0) -> TrainingContext:
+    return TrainingContext(GradientBuffer(), Noise.of(0, "stage1", epoch), torch.from_numpy(rows))
 
 
 def unit(vector: np.ndarray) -> np.ndarray:
@@ -107,9 +107,9 @@ def test_a_new_projection_keeps_lengths_and_is_that_of_its_seed(width: int) -> N
 
 def test_gradients_reach_words_projection_and_head(hybrid: HybridEncoder, inputs: Inputs) -> None:
     rows = np.array([1, 3, N - 1])
-    learning = learning_on(rows)
-    hybrid.encode(hybrid.prepare(inputs), rows, learning)[:, 0].sum().backward()
-    ((table, touched, gradient),) = learning.tape.gradients()
+    context = context_on(rows)
+    hybrid.encode(hybrid.prepare(inputs), rows, context)[:, 0].sum().backward()
+    ((table, touched, gradient),) = context.buffer.gradients()
     assert table is hybrid.tables()["words"]
     assert inputs.bow is not None
     assert set(touched.tolist()) == set(inputs.bow[rows].indices.tolist())
@@ -124,10 +124,10 @@ def test_gradients_reach_words_projection_and_head(hybrid: HybridEncoder, inputs
 
 def test_noise_depends_on_the_row_not_on_the_batch(hybrid: HybridEncoder, inputs: Inputs) -> None:
     prepared = hybrid.prepare(inputs)
-    alone = hybrid.encode(prepared, np.array([4]), learning_on(np.array([4])))
-    among = hybrid.encode(prepared, np.array([2, 4]), learning_on(np.array([2, 4])))
+    alone = hybrid.encode(prepared, np.array([4]), context_on(np.array([4])))
+    among = hybrid.encode(prepared, np.array([2, 4]), context_on(np.array([2, 4])))
     torch.testing.assert_close(alone[0], among[1])
-    assert not torch.equal(among, hybrid.encode(prepared, np.array([2, 4]), learning_on(np.array([2, 4]), epoch=1)))
+    assert not torch.equal(among, hybrid.encode(prepared, np.array([2, 4]), context_on(np.array([2, 4]), epoch=1)))
 
 
 def test_saved_and_loaded_is_the_same_bit_for_bit(hybrid: HybridEncoder, inputs: Inputs, tmp_path: Path) -> None:
@@ -139,9 +139,7 @@ def test_saved_and_loaded_is_the_same_bit_for_bit(hybrid: HybridEncoder, inputs:
     assert isinstance(prepared, Mixed)
     assert len(prepared) == N
     assert torch.equal(loaded.encode(prepared, ROWS), hybrid.encode(prepared, ROWS))
-    assert torch.equal(
-        loaded.encode(prepared, ROWS, learning_on(ROWS)), hybrid.encode(prepared, ROWS, learning_on(ROWS))
-    )
+    assert torch.equal(loaded.encode(prepared, ROWS, context_on(ROWS)), hybrid.encode(prepared, ROWS, context_on(ROWS)))
 
 
 def test_what_is_wrong_is_named(hybrid: HybridEncoder, inputs: Inputs, tmp_path: Path) -> None:

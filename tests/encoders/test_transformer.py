@@ -21,7 +21,7 @@ from elias.encoders.pretrained import open_folder, packaged_model_folder
 from elias.encoders.tokens import Tokens
 from elias.encoders.transformer import TransformerEncoder
 from helpers.processes import PLUS
-from helpers.tiny_bert import DIM, MINILM, ROWS, SPECIAL, TEXTS, Make, _no_network, learning_on, make, slow_h, tiny_bert
+from helpers.tiny_bert import DIM, MINILM, ROWS, SPECIAL, TEXTS, Make, _no_network, context_on, make, slow_h, tiny_bert
 
 __all__ = ["_no_network", "make", "tiny_bert"]  # fixtures
 
@@ -50,9 +50,9 @@ def test_saved_and_loaded_is_the_same_bit_for_bit(make: Make, tmp_path: Path, fr
     assert isinstance(loaded, TransformerEncoder)
     assert (loaded.frozen, loaded.pooling, loaded.max_length, loaded.dim) == (frozen, "cls", 7, DIM)
     assert torch.equal(loaded.encode(loaded.prepare(Inputs(texts=TEXTS)), ROWS), expected)
-    learning = learning_on(ROWS)
+    context = context_on(ROWS)
     prepared = encoder.prepare(Inputs(texts=TEXTS))
-    assert torch.equal(loaded.encode(prepared, ROWS, learning), encoder.encode(prepared, ROWS, learning))
+    assert torch.equal(loaded.encode(prepared, ROWS, context), encoder.encode(prepared, ROWS, context))
     # What was saved is a Hugging Face folder again.
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(os.listdir(tmp_path / "elsewhere/transformer"))
     open_folder(tmp_path / "elsewhere" / "transformer")
@@ -88,7 +88,7 @@ def test_gradients_reach_the_transformer_when_learning(make: Make) -> None:
     encoder = make(frozen=False)
     prepared = encoder.prepare(Inputs(texts=TEXTS))
     direction = torch.randn(DIM, generator=torch.Generator().manual_seed(0))
-    (encoder.encode(prepared, ROWS, learning_on(ROWS)) @ direction).sum().backward()
+    (encoder.encode(prepared, ROWS, context_on(ROWS)) @ direction).sum().backward()
     parameters = dict(encoder.module().named_parameters())
     assert all(p.grad is not None and p.grad.any() for name, p in parameters.items() if name.endswith("query.weight"))
     words = parameters["transformer.embeddings.word_embeddings.weight"].grad
@@ -105,11 +105,11 @@ def test_dropout_depends_on_the_noise_and_the_rows_only(make: Make) -> None:
     torch.manual_seed(5)
     expected = torch.rand(4)
     torch.manual_seed(5)
-    first = encoder.encode(prepared, rows, learning_on(rows))
+    first = encoder.encode(prepared, rows, context_on(rows))
     assert torch.equal(torch.rand(4), expected), "the stream of the caller was disturbed"
-    assert torch.equal(encoder.encode(prepared, rows, learning_on(rows)), first)
-    assert not torch.equal(encoder.encode(prepared, rows, learning_on(rows, epoch=1)), first)
-    assert not torch.equal(encoder.encode(prepared, rows, learning_on(np.array([3, 0, 7]))), first)
+    assert torch.equal(encoder.encode(prepared, rows, context_on(rows)), first)
+    assert not torch.equal(encoder.encode(prepared, rows, context_on(rows, epoch=1)), first)
+    assert not torch.equal(encoder.encode(prepared, rows, context_on(np.array([3, 0, 7]))), first)
     assert not torch.equal(encoder.encode(prepared, rows), first)
     assert torch.equal(encoder.encode(prepared, rows), encoder.encode(prepared, rows))
 
@@ -120,12 +120,12 @@ def test_training_steps_are_repeatable(make: Make) -> None:
     for disturb in (False, True):
         encoder = make(frozen=False)
         prepared = encoder.prepare(Inputs(texts=TEXTS))
-        optimiser = torch.optim.AdamW(encoder.module().parameters(), lr=1e-2)
+        optimizer = torch.optim.AdamW(encoder.module().parameters(), lr=1e-2)
         for epoch in range(3):
             torch.rand(7 if disturb else 1)
-            encoder.encode(prepared, ROWS, learning_on(ROWS, epoch))[:, 0].sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            encoder.encode(prepared, ROWS, context_on(ROWS, epoch))[:, 0].sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
         ends.append(encoder.encode(prepared, ROWS))
     assert torch.equal(*ends)
     assert not torch.equal(ends[0], make(frozen=False).encode(prepared, ROWS))
@@ -154,7 +154,7 @@ def test_bfloat16_is_close(make: Make, tmp_path: Path, frozen: bool) -> None:
     expected = full.encode(full.prepare(Inputs(texts=TEXTS)), ROWS)
     assert not torch.equal(phi, expected)
     assert (torch.cosine_similarity(phi, expected) > 0.995).all()
-    half.encode(prepared, ROWS, learning_on(ROWS)).sum().backward()
+    half.encode(prepared, ROWS, context_on(ROWS)).sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in half.module().parameters() if p.grad is not None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from elias.index.cluster_scores import Ragged
+from elias.core.ragged import Ragged
 from elias.index.label_index import LabelIndex
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 import helpers.dense_equations as dense
-from elias.core.embedding_table import RowTable, Tape
+from elias.core.embedding_table import EmbeddingTable, GradientBuffer
 from elias.core.noise import Noise
-from elias.encoders.protocol import Learning
-from elias.index.cluster_scores import Ragged
+from elias.core.ragged import Ragged
+from elias.encoders.encoder import TrainingContext
 from elias.index.label_index import LabelIndex
 from elias.network.network import Batch, Network, SearchSettings
 
@@ -24,10 +24,10 @@ class GivenPhi:
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
-    def encode(self, prepared: Any, rows: np.ndarray, learning: Learning | None = None) -> torch.Tensor:
+    def encode(self, prepared: Any, rows: np.ndarray, context: TrainingContext | None = None) -> torch.Tensor:
         return prepared[torch.from_numpy(rows)]
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return {}
 
 
@@ -40,7 +40,7 @@ def small_network(
         linear.bias.zero_()
     weights = torch.from_numpy(rng.normal(size=(index.n_labels, dim)).astype(np.float32))
     biases = torch.from_numpy(rng.normal(size=(index.n_labels, 1)).astype(np.float32))
-    tables = RowTable(weights, threads=threads), RowTable(biases, threads=threads)
+    tables = EmbeddingTable(weights, threads=threads), EmbeddingTable(biases, threads=threads)
     return Network(GivenPhi(dim), linear, index, *tables, settings, threads=threads)
 
 
@@ -55,13 +55,13 @@ def gradients_of(network: Network, phi: torch.Tensor, batch: Batch, lambda_: flo
     """The loss and its gradients, dense, by name."""
     phi = phi.clone().requires_grad_()
     network.clusters.zero_grad()
-    learning = Learning(Tape(), Noise(1), torch.from_numpy(batch.rows))
-    value = network.loss(phi, batch, network.learned_index().parents(), learning, lambda_)
+    context = TrainingContext(GradientBuffer(), Noise(1), torch.from_numpy(batch.rows))
+    value = network.loss(phi, batch, network.learned_index().parents(), context, lambda_)
     value.backward()
     found = {"loss": value.detach().numpy(), "phi": phi.grad, "clusters": network.clusters.weight.grad}
     for name, table in network.tables().items():
         total = torch.zeros_like(table.values)
-        for owner, rows, gradient in learning.tape.gradients():
+        for owner, rows, gradient in context.buffer.gradients():
             if owner is table:
                 total.index_add_(0, rows, gradient)
         found[name] = total

@@ -15,12 +15,12 @@ from typing import Any
 
 import uvicorn
 
-from elias.server.app import create_app
 from elias.server.admission import Limits
+from elias.server.app import create_app
 from elias.server.models import Registry
 from elias.server.protocol import protocol_with
-from elias.server.run import Server, listen
 from elias.server.routes import Service
+from elias.server.run import Server, listen
 
 PATIENCE = 30
 

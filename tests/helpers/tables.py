@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from elias.core.embedding_table import RowTable
-from elias.core.row_optimizers import TableOptimiser, step_torch
+from elias.core.embedding_table import EmbeddingTable
+from elias.core.row_optimizers import RowOptimizer, step_reference
 
 KINDS = ["adamw", "rowwise"]
 
@@ -14,9 +14,9 @@ KINDS = ["adamw", "rowwise"]
 SHAPE = (12, 5)
 
 
-def table_of(kind: str, seed: int = 0, threads: int = 1, **constants: float) -> RowTable:
+def table_of(kind: str, seed: int = 0, threads: int = 1, **constants: float) -> EmbeddingTable:
     values = torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
-    return RowTable(values, TableOptimiser(kind=kind, **constants), threads=threads)
+    return EmbeddingTable(values, RowOptimizer(kind=kind, **constants), threads=threads)
 
 
 def random_steps(seed: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
@@ -31,5 +31,5 @@ def random_steps(seed: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor
     return steps
 
 
-def twin_step(table: RowTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
-    step_torch(table.step_of(rows, gradients, rate))
+def reference_step(table: EmbeddingTable, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
+    step_reference(table.step_of(rows, gradients, rate))

@@ -11,10 +11,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from elias.core.embedding_table import Tape
+from elias.core.embedding_table import GradientBuffer
 from elias.core.noise import Noise
 from elias.core.settings import EncoderSettings
-from elias.encoders import Learning
+from elias.encoders import TrainingContext
 from elias.encoders.transformer import TransformerEncoder
 
 transformers = pytest.importorskip(
@@ -73,8 +73,8 @@ def make(tiny_bert: Path) -> Make:
     return made
 
 
-def learning_on(rows: np.ndarray, epoch: int = 0) -> Learning:
-    return Learning(Tape(), Noise.of(0, "stage1", epoch), torch.from_numpy(rows))
+def context_on(rows: np.ndarray, epoch: int = 0) -> TrainingContext:
+    return TrainingContext(GradientBuffer(), Noise.of(0, "stage1", epoch), torch.from_numpy(rows))
 
 
 def slow_h(folder: Path, pooling: str, max_length: int) -> np.ndarray:

@@ -1,8 +1,6 @@
-"""Equations (1) to (8): the network's code against dense twins, and the kernels' gradients against plain torch."""
+"""Equations (1) to (8): the network against dense formulas, and gradients of kernels against their definitions."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.dense_equations as dense
-from elias.index import cluster_scores as search
-from elias.index import shortlist as paths
-from elias.index.cluster_scores import Ragged
+from elias import kernels
+from elias.core.ragged import Ragged
 from elias.index.label_index import LabelIndex
-from elias.network import classifiers
 from elias.network.network import SearchSettings
 from elias.network.searcher import Searcher
 from helpers.networks import gradients_of, random_batch, small_network
@@ -71,7 +67,7 @@ def test_loss_and_gradients_equal_the_dense_formulas(seed: int, shape: tuple[int
 
 @settings(max_examples=15)
 @given(SEEDS)
-def test_kernels_and_plain_torch_give_the_same_gradients(seed: int) -> None:
+def test_kernels_and_definitions_give_the_same_gradients(seed: int) -> None:
     rng = np.random.default_rng(seed)
     index = dense.random_index(rng, 8, 30, density=0.4)
     options = SearchSettings(alpha=3.0, beam_size=3, shortlist_size=10, parent_slots=2)
@@ -79,19 +75,10 @@ def test_kernels_and_plain_torch_give_the_same_gradients(seed: int) -> None:
     phi = torch.from_numpy(rng.normal(size=(7, 5)).astype(np.float32))
     batch = random_batch(rng, 7, 30)
     by_kernels = gradients_of(network, phi, batch)
-
-    def plain_shortlist(*arrays: Any, threads: int, **options: Any) -> paths.Shortlist:
-        return paths.shortlist_torch(*(a.detach() if torch.is_tensor(a) else a for a in arrays), **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "shortlist", plain_shortlist)
-        patch.setattr(
-            search, "top_k", lambda x, k, threads: search.top_k_torch(x, k, torch.arange(x.shape[1]).expand_as(x))
-        )
-        patch.setattr(classifiers, "loss", classifiers.loss_reference)
-        by_torch = gradients_of(network, phi, batch)
+    with kernels.reference():
+        by_definition = gradients_of(network, phi, batch)
     for name in by_kernels:
-        np.testing.assert_allclose(by_kernels[name], by_torch[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(by_kernels[name], by_definition[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_gradients_do_not_depend_on_the_number_of_threads() -> None:

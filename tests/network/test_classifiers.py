@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias import kernels
-from elias.core.embedding_table import RowTable, TableOptimiser, Tape
+from elias.core.embedding_table import EmbeddingTable, GradientBuffer, RowOptimizer
 from elias.network import classifiers
 
 
-def random_case(seed: int, threads: int = 1) -> tuple[torch.Tensor, torch.Tensor, RowTable, RowTable]:
+def random_case(seed: int, threads: int = 1) -> tuple[torch.Tensor, torch.Tensor, EmbeddingTable, EmbeddingTable]:
     """phi, shortlists with pads, and integer-valued tables: every product and sum is exact."""
     rng = np.random.default_rng(seed)
     n_rows, width, dim, n_labels = (int(rng.integers(1, top)) for top in (6, 9, 20, 30))
@@ -28,7 +28,12 @@ def random_case(seed: int, threads: int = 1) -> tuple[torch.Tensor, torch.Tensor
     labels[rng.random(labels.shape) < rng.choice([0.0, 0.3, 1.0])] = -1
     weights = torch.from_numpy(rng.integers(-3, 4, (n_labels, dim)).astype(np.float32))
     biases = torch.from_numpy(rng.integers(-3, 4, (n_labels, 1)).astype(np.float32))
-    return phi, torch.from_numpy(labels), RowTable(weights, threads=threads), RowTable(biases, threads=threads)
+    return (
+        phi,
+        torch.from_numpy(labels),
+        EmbeddingTable(weights, threads=threads),
+        EmbeddingTable(biases, threads=threads),
+    )
 
 
 @settings(max_examples=60)
@@ -42,7 +47,7 @@ def test_kernel_and_torch_are_identical_on_integers(seed: int) -> None:
     assert np.array_equal(z.numpy(), expected)
 
 
-Case = tuple[torch.Tensor, torch.Tensor, RowTable, RowTable]
+Case = tuple[torch.Tensor, torch.Tensor, EmbeddingTable, EmbeddingTable]
 
 
 def loss_and_gradients(function: Any, case: Case, seed: int, factor: float = 1.0) -> list[np.ndarray]:
@@ -53,12 +58,12 @@ def loss_and_gradients(function: Any, case: Case, seed: int, factor: float = 1.0
     yhat = torch.from_numpy(rng.choice(special, labels.shape)).requires_grad_()
     y = torch.from_numpy(rng.choice(np.float32([0.0, 0.0, 0.5, 1.0, 2.0]), labels.shape))
     weight = torch.from_numpy(rng.choice(np.float32([0.0, 1.0, 3.0]), len(phi)))
-    tape, leaf = Tape(), phi.clone().requires_grad_()
-    value = function(leaf, yhat, labels, y, weight, weights, biases, tape)
+    buffer, leaf = GradientBuffer(), phi.clone().requires_grad_()
+    value = function(leaf, yhat, labels, y, weight, weights, biases, buffer)
     if value.requires_grad:
         (factor * value).backward()
     dense = [torch.zeros_like(weights.values), torch.zeros_like(biases.values)]
-    for owner, rows, gradient in tape.gradients():
+    for owner, rows, gradient in buffer.gradients():
         dense[owner is biases].index_add_(0, rows, gradient)
     leaves = [torch.zeros_like(x) if x.grad is None else x.grad for x in (leaf, yhat)]
     return [tensor.detach().numpy() for tensor in (value, *leaves, *dense)]
@@ -82,16 +87,16 @@ def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int) -> None:
     results = []
     for at_once in (False, True):
         phi, labels, weights, biases = random_case(seed, threads=1 + seed % 3)
-        weights.optimiser = TableOptimiser(kind="rowwise", decay=0.3)
+        weights.optimizer = RowOptimizer(kind="rowwise", decay=0.3)
         y = torch.from_numpy((np.random.default_rng(seed).random(labels.shape) < 0.3).astype(np.float32))
         for rate in (0.1, 0.05):
             leaf, yhat = phi.clone().requires_grad_(), torch.full(labels.shape, 0.7).requires_grad_()
-            tape = Tape(rates={weights: rate} if at_once else {})
-            value = classifiers.loss(leaf, yhat, labels, y, torch.ones(len(phi)), weights, biases, tape)
+            buffer = GradientBuffer(rates={weights: rate} if at_once else {})
+            value = classifiers.loss(leaf, yhat, labels, y, torch.ones(len(phi)), weights, biases, buffer)
             value.backward()
-            owners = [owner for owner, _, _ in tape.gradients()]
+            owners = [owner for owner, _, _ in buffer.gradients()]
             assert (weights in owners) != at_once
-            for owner, rows, gradient in tape.gradients():
+            for owner, rows, gradient in buffer.gradients():
                 if owner is weights:
                     weights.apply(rows, gradient, rate)
         results.append([value.detach(), leaf.grad, yhat.grad, *weights.tensors().values()])
@@ -99,12 +104,16 @@ def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int) -> None:
 
 
 def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
-    weights, biases = RowTable(torch.ones(1, 1)), RowTable(torch.zeros(1, 1))
+    weights, biases = EmbeddingTable(torch.ones(1, 1)), EmbeddingTable(torch.zeros(1, 1))
     found = []
     for function in (classifiers.loss, classifiers.loss_reference):
-        tape, phi, yhat = Tape(), torch.full((1, 1), 40.0).requires_grad_(), torch.ones(1, 1).requires_grad_()
+        buffer, phi, yhat = (
+            GradientBuffer(),
+            torch.full((1, 1), 40.0).requires_grad_(),
+            torch.ones(1, 1).requires_grad_(),
+        )
         rest = torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1), torch.ones(1)
-        value = function(phi, yhat, *rest, weights, biases, tape)
+        value = function(phi, yhat, *rest, weights, biases, buffer)
         value.backward()
         found.append([value.item(), phi.grad.item(), yhat.grad.item()])
     assert found[0] == pytest.approx(found[1], rel=0.05)  # 1 - MOST has two digits in float32
@@ -121,7 +130,7 @@ def test_chunks_of_the_torch_twin_change_nothing(monkeypatch: pytest.MonkeyPatch
 def test_scores_include_the_decay_that_rows_are_owed() -> None:
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(6, 4, generator=generator), torch.randn(6, 1, generator=generator)
-    tables = [RowTable(v, TableOptimiser(decay=0.5)) for v in values]
+    tables = [EmbeddingTable(v, RowOptimizer(decay=0.5)) for v in values]
     for table in tables:
         table.apply(torch.tensor([2]), torch.ones(1, table.width), 0.4)
     phi, labels = torch.randn(3, 4, generator=generator), torch.tensor([[0, 2], [5, 1], [2, -1]])
@@ -132,14 +141,14 @@ def test_scores_include_the_decay_that_rows_are_owed() -> None:
 
     lazy, twin = scores_and_gradients(), classifiers.scores_reference(phi, labels, *tables, None).numpy()
     for table in tables:
-        table.settle()
+        table.flush()
     for mine, expected in zip([*lazy, twin], [*scores_and_gradients(), lazy[0]], strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(1, 0), (0, 4), (0, 0)])
 def test_empty_shortlists(shape: tuple[int, int]) -> None:
-    weights, biases = RowTable(torch.ones(3, 2)), RowTable(torch.ones(3, 1))
+    weights, biases = EmbeddingTable(torch.ones(3, 2)), EmbeddingTable(torch.ones(3, 1))
     phi, labels = torch.ones(shape[0], 2), torch.zeros(shape, dtype=torch.long)
     assert classifiers.scores(phi, labels, weights, biases).shape == shape
     value, *gradients = loss_and_gradients(classifiers.loss, (phi, labels, weights, biases), 0)
@@ -155,7 +164,7 @@ def test_rounding_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) ->
     values = torch.from_numpy(rng.normal(size=(90, 33)).astype(np.float32))
     found = []
     for threads in (1, 2, 5):
-        case = phi, labels, RowTable(values, threads=threads), RowTable(torch.zeros(90, 1))
+        case = phi, labels, EmbeddingTable(values, threads=threads), EmbeddingTable(torch.zeros(90, 1))
         found.append([classifiers.scores(*case).numpy(), *loss_and_gradients(classifiers.loss, case, 0)])
     assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.dense_equations as dense
-from elias.core.embedding_table import RowTable
+from elias.core.embedding_table import EmbeddingTable
 from elias.core.predictions import Predictions
-from elias.index.cluster_scores import Ragged
+from elias.core.ragged import Ragged
 from elias.index.label_index import LabelIndex
-from elias.kernels import find
+from elias.kernels.beam_search import exact_scores, length_of
+from elias.kernels.bounds import bound_scores, quantize_query
 from elias.kernels.exponent import exp, sum_of_exp
-from elias.kernels.first_look import in_steps
-from elias.network.cpu_search import _scratch, classifiers_with_codes, edges_by_score
+from elias.network.cpu_search import classifiers_with_codes, edges_by_score, new_scratch
 from elias.network.network import Network, SearchSettings
 from elias.network.quantization import QuantizedRows
 from elias.network.searcher import Searcher
@@ -34,28 +34,28 @@ def compare(network: Network, phi: np.ndarray, k: int, excluded: Ragged | None =
     searcher = Searcher(network)
     query = searcher.encode(torch.from_numpy(phi), np.arange(len(phi)))
     found = searcher.search(query, k, excluded=excluded, explain=True)
-    twin = searcher.search_reference(query, k, excluded=excluded, explain=True)
-    assert found.labels.shape == twin.labels.shape == (len(phi), k)
-    np.testing.assert_array_equal((found.labels >= 0).sum(axis=1), (twin.labels >= 0).sum(axis=1))
-    np.testing.assert_allclose(found.scores, twin.scores, rtol=2e-5, atol=1e-30)
+    expected = searcher.search_reference(query, k, excluded=excluded, explain=True)
+    assert found.labels.shape == expected.labels.shape == (len(phi), k)
+    np.testing.assert_array_equal((found.labels >= 0).sum(axis=1), (expected.labels >= 0).sum(axis=1))
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=2e-5, atol=1e-30)
     assert found.parts is not None
-    assert twin.parts is not None
-    same = found.labels == twin.labels
+    assert expected.parts is not None
+    same = found.labels == expected.labels
     for name, values in found.parts.items():
-        np.testing.assert_allclose(values[same], twin.parts[name][same], rtol=2e-5, atol=1e-30, err_msg=name)
+        np.testing.assert_allclose(values[same], expected.parts[name][same], rtol=2e-5, atol=1e-30, err_msg=name)
     for row in range(len(phi)):
-        for column in np.flatnonzero(~same[row]):  # a swap of neighbours that are equal up to rounding
-            score = twin.scores[row, column]
+        for column in np.flatnonzero(~same[row]):  # a swap of neighbors that are equal up to rounding
+            score = expected.scores[row, column]
             np.testing.assert_allclose(found.scores[row, column], score, rtol=1e-6)
-            ties = twin.labels[row][np.isclose(twin.scores[row], score, rtol=1e-6)]
-            at_the_cut = np.isclose(score, twin.scores[row, -1], rtol=1e-6)
+            ties = expected.labels[row][np.isclose(expected.scores[row], score, rtol=1e-6)]
+            at_the_cut = np.isclose(score, expected.scores[row, -1], rtol=1e-6)
             assert at_the_cut or found.labels[row, column] in ties
     return found
 
 
 @settings(max_examples=150)
 @given(SEEDS)
-def test_find_is_the_definition_on_random_networks(seed: int) -> None:
+def test_search_is_the_definition_on_random_networks(seed: int) -> None:
     network, phi, k, excluded = random_case(np.random.default_rng(seed))
     compare(network, phi, k, excluded)
 
@@ -103,12 +103,12 @@ def test_exp_is_numpys_exp() -> None:
 
 @settings(max_examples=60)
 @given(SEEDS)
-def test_phi_in_whole_steps(seed: int) -> None:
-    """No sum with codes overflows, and what is left is no longer than it says."""
+def test_a_quantized_query_leaves_no_more_than_its_bound(seed: int) -> None:
+    """No sum with codes overflows, and the rest is no longer than |left|."""
     rng = np.random.default_rng(seed)
     dim = int(rng.choice([1, 7, 384, 20_000]))
     phi = (rng.normal(size=dim) * 10.0 ** rng.integers(-40, 30)).astype(np.float32) * rng.integers(0, 2)
-    whole, step, left = in_steps(phi)
+    whole, step, left = quantize_query(phi)
     assert np.abs(whole.astype(np.int64)).sum() * 127 < 2**31
     rest = phi.astype(np.float64) - step * whole
     assert np.linalg.norm(rest) <= left
@@ -179,7 +179,7 @@ def test_an_answer_does_not_depend_on_what_came_before() -> None:
         np.testing.assert_array_equal(used.search_rows(phi, np.array([row]), 5).labels, fresh[row])
 
 
-def test_many_threads_ask_at_once() -> None:
+def test_many_threads_search_at_once() -> None:
     rng = np.random.default_rng(2)
     index = dense.random_index(rng, 12, 400, density=0.3)
     network = small_network(rng, index, 8, SearchSettings(beam_size=4, shortlist_size=50), threads=2)
@@ -188,13 +188,13 @@ def test_many_threads_ask_at_once() -> None:
     whole = searcher.search_rows(phi, np.arange(64), 7)
     wrong: list[int] = []
 
-    def ask(first: int) -> None:
+    def search(first: int) -> None:
         for _ in range(20):
             rows = np.arange(first, first + 8)
             if not np.array_equal(searcher.search_rows(phi, rows, 7).labels, whole.labels[rows]):
                 wrong.append(first)
 
-    threads = [Thread(target=ask, args=(8 * i,)) for i in range(8)]
+    threads = [Thread(target=search, args=(8 * i,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -228,7 +228,7 @@ def test_the_bound_of_the_codes_holds(seed: int) -> None:
     rows, dim = int(rng.integers(1, 30)), int(rng.integers(1, 600))
     weights = (rng.normal(size=(rows, dim)) * 10.0 ** rng.integers(-20, 6)).astype(np.float32)
     weights[rng.random(weights.shape) < rng.choice([0.0, 0.5, 1.0])] = 0.0
-    made = classifiers_with_codes(RowTable(torch.from_numpy(weights)), RowTable(torch.zeros(rows, 1)), threads=2)
+    made = classifiers_with_codes(EmbeddingTable(torch.from_numpy(weights)), EmbeddingTable(torch.zeros(rows, 1)), threads=2)
     phi = rng.normal(size=dim).astype(np.float32)
     scales, _, errors, _ = made.facts.T
     approximate = scales * (made.codes.astype(np.float32) @ phi)
@@ -242,25 +242,25 @@ def test_the_bound_of_the_codes_holds(seed: int) -> None:
 
 @settings(max_examples=150)
 @given(SEEDS)
-def test_the_bounds_of_the_first_look_hold(seed: int) -> None:
+def test_scores_lie_between_their_bounds(seed: int) -> None:
     """Saturated sigmoids, coarse codes, large biases, the smallest floats: p is between its bounds."""
     rng = np.random.default_rng(seed)
     n_labels, dim = 40, int(rng.integers(1, 300))
     weights = (rng.normal(size=(n_labels, dim)) * 10.0 ** rng.uniform(-42, 2, (n_labels, 1))).astype(np.float32)
     weights[:, 0] *= rng.choice(np.float32([1.0, 1e3]))
     biases = (rng.normal(size=(n_labels, 1)) * rng.choice([0.0, 20.0, 300.0])).astype(np.float32)
-    tables = RowTable(torch.from_numpy(weights)), RowTable(torch.from_numpy(biases))
+    tables = EmbeddingTable(torch.from_numpy(weights)), EmbeddingTable(torch.from_numpy(biases))
     made = classifiers_with_codes(*tables)
     phi = (rng.normal(size=dim) * 10.0 ** rng.integers(-3, 2)).astype(np.float32)
     if rng.random() < 0.3:  # along the rest of a row, where the bound is tight
         rest = weights[0] - made.facts[0, 0] * made.codes[0]
         phi = rest / max(float(np.linalg.norm(rest)), 1e-30) * np.float32(rng.choice([1.0, 100.0]))
-    scratch = _scratch(n_labels, n_labels)
+    scratch = new_scratch(n_labels, n_labels)
     scratch.label_at[:] = np.arange(n_labels)
     scratch.yhat_at[:] = rng.choice(np.float32([1e-44, 1e-38, 1e-5, 0.3, 1.0]), n_labels)
-    find.first_look(0, n_labels, phi, find.length_of(phi), made, scratch)
+    bound_scores(0, n_labels, phi, length_of(phi), made, scratch)
     low, high = scratch.low_at.copy(), scratch.high_at.copy()
-    find.exact_scores(0, n_labels, phi, made, scratch)
+    exact_scores(0, n_labels, phi, made, scratch)
     assert (low <= scratch.low_at).all()
     assert (scratch.low_at <= high).all()
 

@@ -18,7 +18,6 @@ from elias.core.embedding_table import RowTable, TableOptimiser, Tape
 from elias.core.errors import SettingsError
 from elias.core.noise import Noise
 from elias.dataset import Dataset
-from elias.dataset.sizes import size_of
 from elias.encoders import Inputs, Learning
 from elias.encoders.dense import DenseEncoder
 from elias.evaluation.evaluate import evaluate_model
@@ -212,7 +211,7 @@ def small_trainer(**options: Any) -> Trainer:
     vectors, labels = rng.normal(size=(40, 6)).astype(np.float32), sp.csr_matrix(np.eye(9)[rng.integers(9, size=40)])
     data = Dataset.from_arrays(vectors, labels)
     changes = {**KIND, "stage1.batch_size": 8, "stage1.epochs": 2, "run.threads": 2}
-    settings = resolve(Settings().updated(changes), size_of(data))
+    settings = resolve(Settings().updated(changes), data.size())
     torch.manual_seed(0)
     encoder = DenseEncoder(vectors.shape[1], radius=8.0, dropout=0.5)
     prepared = encoder.prepare(Inputs(vectors=vectors))

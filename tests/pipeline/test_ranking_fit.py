@@ -20,7 +20,6 @@ from elias.core.files import read_tensors
 from elias.core.settings import Settings
 from elias.dataset import Dataset
 from elias.dataset.rows import KIND_LABEL_TEXT
-from elias.dataset.sizes import size_of
 from elias.encoders.tfidf import TfIdf
 from elias.evaluation.evaluate import evaluate_model
 from elias.model.compaction import compact
@@ -146,7 +145,7 @@ def test_refitted_on_all_rows_or_not(plus_folder: Path, plus_model: Model, data:
 
 def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negatives are found for some rows at a time; label texts find none."""
-    settings = resolve(Settings().updated(PLUS), size_of(data))
+    settings = resolve(Settings().updated(PLUS), data.size())
     vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or []), min_df=1, max_words=5000)
     bow, rows = all_rows(data, settings, vectorizer)
     made = []
@@ -223,7 +222,7 @@ def test_defaults_reserve_calibration_rows() -> None:
         assert resolve(Settings(), replace(size, rows=rows)).split.calibration_rows == drawn
     assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == FEWEST
     assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0
-    assert resolve(Settings(), replace(size, has_words=False)).split.calibration_rows == 0
+    assert resolve(Settings(), replace(size, dense_dim=9)).split.calibration_rows == 0
     assert resolve(Settings().updated({"ranker.enabled": False}), size).split.calibration_rows == 0
     own = resolve(Settings(), replace(size, own_validation=900)).split
     assert (own.calibration_rows, own.validation_rows) == (450, 450)
@@ -239,7 +238,7 @@ def test_a_validation_file_serves_both(own: int) -> None:
     data = Dataset.from_lists(
         texts, labels, validation_texts=[f"other {row}" for row in range(own)], validation_labels=[["a"]] * own
     )
-    settings = resolve(Settings(), size_of(data))
+    settings = resolve(Settings(), data.size())
     parts = reserve_rows(data, settings)
     assert len(parts["train"]) == 300, "no training row is held out"
     assert not set(parts["validation"].tolist()) & set(parts["calibration"].tolist())

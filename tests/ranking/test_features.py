@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elias.index.shortlist import Ragged
+from elias.core.ragged import Ragged
 from elias.model.model import Model
 from elias.network.searcher import EncodedQuery, Searcher
 from elias.ranking.features import Evidence

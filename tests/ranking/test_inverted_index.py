@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from elias.core.errors import ModelError
 from elias.core.files import read_tensors, write_tensors
+from elias.core.ragged import Ragged
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from elias.index.shortlist import Ragged
 from elias.ranking import inverted_index as module
 from elias.ranking.inverted_index import NAME, Lexical, build_lexical
 from elias.ranking.sparse_rows import SparseRows, postings_with_columns
@@ -276,8 +276,8 @@ def test_a_word_listed_twice_counts_twice() -> None:
 @pytest.mark.parametrize("kind", ["spread", "ties", "sample-misled", "sample-misses", "few", "none"])
 def test_the_best_of_many_whatever_a_sample_says(kind: str, room: int) -> None:
     """A sample guesses the bar; should it be wrong, the answer is right all the same."""
-    from elias.kernels.paths import LOW32, key_of
     from elias.kernels.postings import SAMPLE, keys_of_all, likely_bar
+    from elias.kernels.shortlist import LOW32, key_of
 
     rng, n = np.random.default_rng(room), 20_011
     sums = rng.random(n).astype(np.float32)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elias.core.errors import InputError
+from elias.core.ragged import Ragged
 from elias.dataset import Dataset
 from elias.evaluation.evaluate import evaluate_model
-from elias.index.shortlist import Ragged
 from elias.model.model import Model
 from elias.ranking.linear_ranker import quality
 from elias.ranking.reranker import padded, united

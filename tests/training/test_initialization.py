@@ -15,7 +15,7 @@ from elias.training import initialization as start
 class GivenPhi:
     kind, dim = "given", 4
 
-    def encode(self, prepared: torch.Tensor, rows: np.ndarray, learning: Any = None) -> torch.Tensor:
+    def encode(self, prepared: torch.Tensor, rows: np.ndarray, context: Any = None) -> torch.Tensor:
         return prepared[torch.from_numpy(rows)]
 
 

@@ -15,7 +15,7 @@ import torch
 from elias import kernels
 from elias.core.defaults import resolve
 from elias.core.devices import pick_threads
-from elias.core.embedding_table import Tape
+from elias.core.embedding_table import GradientBuffer
 from elias.core.errors import RunError
 from elias.core.metrics import Metrics, evaluate
 from elias.core.noise import Noise
@@ -23,15 +23,14 @@ from elias.core.progress import SILENT
 from elias.core.rounding import as_array
 from elias.core.settings import Settings
 from elias.dataset import Dataset
-from elias.dataset.sizes import size_of
-from elias.encoders import Learning, load_encoder
+from elias.encoders import TrainingContext, load_encoder
 from elias.index.label_index import LabelIndex
 from elias.network.network import Network
 from elias.pipeline.features_step import Prepared, open_preparation, write_preparation
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.stage import CHECKPOINT, new_network, train_stage
 from elias.training.trainer import Trainer, rate_factor
-from elias.training.weight_averaging import RunningMean, load_weights, weights_of
+from elias.training.weight_averaging import AveragedWeights, load_weights, weights_of
 from helpers.processes import SMALL
 
 NAMES = [f"p{number}" for number in range(12)]
@@ -50,7 +49,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Prepar
     data = Dataset.from_lists(texts, labels, ids=[NAMES[row % 12] for row in range(60)], exclude_own_id=True)
     changes = {"split.validation_rows": 10, "stage1.batch_size": 8, "stage2.batch_size": 8, "stage2.epochs": 3}
     changes |= {"index.parent_slots": 1, "stage2.rate_edges": 1}  # parents matter, and change within an epoch
-    settings = resolve(Settings().updated({**SMALL, **changes}), size_of(data))
+    settings = resolve(Settings().updated({**SMALL, **changes}), data.size())
     folder = tmp_path_factory.mktemp("prepared")
     pick_threads(2)
     write_preparation(data, settings, folder, SILENT)
@@ -215,11 +214,11 @@ def test_an_excluded_pair_is_in_no_shortlist_of_the_loss(prepared: tuple[Setting
     for row in range(10):
         own = rows.train.excluded[row].indices
         assert len(own) == 1
-        tape = Tape()
-        learning = Learning(tape, Noise.of(0, "x", 0), torch.tensor([row]))
+        buffer = GradientBuffer()
+        context = TrainingContext(buffer, Noise.of(0, "x", 0), torch.tensor([row]))
         batch = rows.train.batch(np.array([row]))
-        network.loss(rows.train.prepared, batch, parents, learning, 0.05).backward()  # type: ignore[no-untyped-call]
-        touched = [numbers for table, numbers, _ in tape.gradients() if table is network.classifier_weights]
+        network.loss(rows.train.prepared, batch, parents, context, 0.05).backward()  # type: ignore[no-untyped-call]
+        touched = [numbers for table, numbers, _ in buffer.gradients() if table is network.classifier_weights]
         assert touched
         assert sorted(torch.cat(touched).tolist()) == sorted(set(range(12)) - set(own.tolist()))
 
@@ -294,7 +293,7 @@ def test_rates_rise_and_fall(total: int, warmup: float) -> None:
 
 def test_the_running_mean_is_the_mean(prepared: tuple[Settings, Prepared]) -> None:
     network = network_of(*prepared)
-    mean, seen = RunningMean(), []
+    mean, seen = AveragedWeights(), []
     rng = np.random.default_rng(0)
     for _ in range(5):
         for tensor in weights_of(network).values():

@@ -1,4 +1,4 @@
-"""`elias check DATA`"""
+"""`elias check DATA`: what a dataset contains, its defects, and what a fit on it would need."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from typing import Any
 
 from ..core.errors import EliasError
-from .options import add_settings, changes
+from .options import add_settings, changed_settings
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
-        help="say what a dataset holds and what a fit would need",
+        help="show what a dataset contains and what a fit would need",
         description="Read a dataset as `fit` would: what was recognized, statistics, defects with file and line, "
         "and the memory and time a fit would take.",
     )
@@ -28,13 +28,13 @@ def run(args: argparse.Namespace) -> int:
     from ..core.defaults import resolve
     from ..core.settings import Settings
     from ..dataset import check, collect_defects, format_report, load_dataset
-    from ..dataset.sizes import size_of
     from ..pipeline.estimate import estimate_fit
 
-    settings = Settings().updated(changes(args))
+    settings = Settings().updated(changed_settings(args))
     try:
         data = load_dataset(args.data)
     except EliasError as error:
+        # Loading stops at the first defect; the command lists all of them.
         defects = [str(defect) for defect in collect_defects(args.data)] or [str(error)]
         if args.json:
             print(json.dumps({"defects": defects}, ensure_ascii=False))
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(f"elias: {defect}" for defect in defects), file=sys.stderr)
         return error.exit_code
     report = check(data)
-    size = size_of(data)
+    size = data.size()
     resolved = resolve(settings, size)
     guess = estimate_fit(data, resolved, size)
     if args.json:
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"\nA fit needs about {guess.total_bytes / 2**30:.1f} GiB of memory:")
     for part, size_in_bytes in guess.memory_bytes.items():
         print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
-    for setting, bytes_then in guess.smaller.items():
-        print(f"  (label classifiers with {setting}: {bytes_then / 2**20:,.0f} MiB)")
-    print(f"and about {duration(guess.seconds)} on 2 cores (a rough guide).")
+    for setting, size_then in guess.smaller.items():
+        print(f"  (label classifiers with {setting}: {size_then / 2**20:,.0f} MiB)")
+    print(f"and about {duration(guess.seconds)} on 2 cores (a rough estimate).")
     if resolved.encoder.kind in ("transformer", "hybrid"):
-        print("The transformer comes on top of both.")
+        print("A transformer adds to both.")
     return 0

@@ -17,15 +17,20 @@ PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of s
 
 @dataclass(frozen=True)
 class DataSize:
-    """What `resolve` looks at."""
+    """The numbers of a dataset from which settings follow."""
 
     rows: int
     labels: int  # with at least one training row
     pairs: int
     has_texts: bool = True
-    has_words: bool = True  # texts or sparse vectors
+    dense_dim: int = 0  # dimension of dense vectors; 0: texts or sparse vectors
     own_validation: int = 0  # rows of a validation file
-    label_texts: int = 0  # training rows that label texts can give
+    label_texts: int = 0  # training rows made of label texts
+
+    @property
+    def has_words(self) -> bool:
+        """Whether rows have tf-idf features: texts, or sparse vectors in their place."""
+        return self.dense_dim == 0
 
 
 def resolve(settings: Settings, size: DataSize) -> Settings:
@@ -116,3 +121,43 @@ def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageS
         epochs=epochs if stage.epochs is None else stage.epochs,
         batch_size=stage.batch_size or batch_size,
     )
+
+
+def describe(settings: Settings, size: DataSize, name: str) -> str:
+    """The settings of a run, in a few lines, before training starts."""
+    s = settings
+    validation = "its own file" if size.own_validation else f"{s.split.validation_rows} rows held out"
+    lines = [
+        f"{name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs"
+        + (f", {size.label_texts:,} label texts" if size.label_texts and s.features.label_texts else ""),
+        f"  encoder {s.encoder.kind}{_describe_dim(settings, size)}; {_describe_index(settings)}",
+        f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
+        f"validation: {validation}{_describe_calibration(settings)}; "
+        f"seed {s.run.seed}, {s.run.device}, {s.run.threads} threads",
+    ]
+    return "\n".join(lines)
+
+
+def _describe_index(s: Settings) -> str:
+    if s.model.kind == ONE_VERSUS_ALL:
+        return "one-versus-all: no index, every label trained on every text"
+    return (
+        f"C={s.clustering.clusters} clusters, kappa={s.index.kappa} edges each; "
+        f"alpha={s.index.alpha:g}, beta={s.index.beta:g}; "
+        f"beam b={s.index.beam_size}, shortlist K={s.index.shortlist_size}"
+    )
+
+
+def _describe_calibration(s: Settings) -> str:
+    """The rows that the final score is fitted on, where there is one."""
+    if not s.ranker.enabled or not s.split.calibration_rows:
+        return ""
+    draws = f"{s.fusion.draws} x " if s.fusion.draws else ""
+    return f"; final score: {draws}{s.split.calibration_rows} rows"
+
+
+def _describe_dim(s: Settings, size: DataSize) -> str:
+    """d, where it is known before the encoder is made."""
+    if size.dense_dim:
+        return f", d={size.dense_dim}"
+    return "" if s.encoder.kind == "transformer" else f", d={s.encoder.dim}"

@@ -1,8 +1,8 @@
 """Large tables: label classifiers, word embeddings, edge logits.
 
 A table is touched through two calls only, `gather(rows)` and `apply(rows, gradients, rate)`, and keeps its
-optimiser state by row: rows that no batch touched cost nothing. That is all another process would need to
-own a share of the rows. A `Tape` remembers what a forward pass gathered, so that after `backward` every
+optimizer state by row: rows that no batch touched cost nothing. That is all another process would need to
+own a share of the rows. A `GradientBuffer` remembers what a forward pass gathered, so that after `backward` every
 gradient finds its table.
 
 Two optimizers, both by row: `row_optimizers`. Decay reaches untouched rows lazily: the running sum of
@@ -25,19 +25,19 @@ from torch import Tensor
 from .. import kernels
 from .rng import key
 from .rounding import as_array
-from .row_optimizers import STATE, Step, TableOptimiser, step_torch, stored
+from .row_optimizers import STATE, RowOptimizer, Step, step_reference, stored
 
-SETTLED_AT_ONCE = 1 << 16  # rows
+ROWS_AT_ONCE = 1 << 16  # rows
 
 
-class RowTable:
-    """rows x width float32 or bfloat16 values with row-sparse optimiser state (made on the first `apply`)."""
+class EmbeddingTable:
+    """rows x width float32 or bfloat16 values with row-sparse optimizer state (made on the first `apply`)."""
 
-    def __init__(self, values: Tensor, optimiser: TableOptimiser | None = None, *, threads: int = 1) -> None:
+    def __init__(self, values: Tensor, optimizer: RowOptimizer | None = None, *, threads: int = 1) -> None:
         assert values.dim() == 2 and values.is_contiguous()
         assert values.dtype in (torch.float32, torch.bfloat16)
         self.values = values
-        self.optimiser = optimiser or TableOptimiser()
+        self.optimizer = optimizer or RowOptimizer()
         self.threads = threads
         self.state: dict[str, Tensor] = {}
         self.decay_sum, self.clock, self.key = 0.0, 0, 0  # the key of its noise
@@ -50,31 +50,31 @@ class RowTable:
         return self.values.shape[1]
 
     def gather(self, rows: Tensor) -> Tensor:
-        """A copy of some rows as they are now, the decay they are owed included."""
-        owed = self.owed(rows)
+        """A copy of some rows as they are now, the decay they are pending_decay included."""
+        pending_decay = self.pending_decay(rows)
         values = self.values[rows].float()
-        return values if owed is None else values.mul_(owed[:, None])
+        return values if pending_decay is None else values.mul_(pending_decay[:, None])
 
     def array(self) -> np.ndarray:
         """The values as kernels read them; bfloat16 as its bits."""
         return as_array(self.values)
 
-    def owed(self, rows: Tensor) -> Tensor | None:
+    def pending_decay(self, rows: Tensor) -> Tensor | None:
         """The factor of decay that `values[rows]` still lack; None where they lack none."""
         if not self.state or self.decay_sum == 0.0:
             return None
         if kernels.serve(self.values.device):
-            from ..kernels.steps import owed_rows
+            from ..kernels.steps import pending_decay_rows
 
             out = torch.empty(len(rows))
             arrays = (rows.long().contiguous().numpy(), self.state["decayed"].numpy(), self.decay_sum, out.numpy())
-            kernels.run(owed_rows, len(rows), self.threads, *arrays)
+            kernels.run(pending_decay_rows, len(rows), self.threads, *arrays)
             return out
         return torch.exp(self.decay_sum - self.state["decayed"][rows]).float()
 
     @torch.no_grad()
     def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
-        """One optimiser step on `rows` (each row at most once); every other row owes the step's decay."""
+        """One optimizer step on `rows` (each row at most once); every other row owes the step's decay."""
         self.begin_step(rate)
         self.step_rows(rows, gradients, rate)
 
@@ -84,11 +84,11 @@ class RowTable:
         if kernels.serve(self.values.device):
             self._apply_cpu(rows, gradients, rate)
             return
-        step_torch(self.step_of(rows, gradients, rate))
+        step_reference(self.step_of(rows, gradients, rate))
 
     def step_of(self, rows: Tensor, gradients: Tensor, rate: float) -> Step:
         """As the definition wants it."""
-        return Step(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimiser, self.noise)
+        return Step(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimizer, self.noise)
 
     @property
     def noise(self) -> int:
@@ -97,39 +97,39 @@ class RowTable:
 
     def begin_step(self, rate: float) -> None:
         """Every row owes the step's decay from now on; rows that have a gradient step with it."""
-        if self.state.keys() != set(STATE[self.optimiser.kind]):
+        if self.state.keys() != set(STATE[self.optimizer.kind]):
             self.start()
         self.clock += 1
-        self.decay_sum += math.log1p(-rate * self.optimiser.decay)
+        self.decay_sum += math.log1p(-rate * self.optimizer.decay)
 
     def start(self) -> None:
-        """Settle, and begin again with the state of a new optimiser: no moments, no steps."""
-        self.settle()
+        """Settle, and begin again with the state of a new optimizer: no moments, no steps."""
+        self.flush()
         n_rows, device = len(self.values), self.values.device
         made = {
             "second": torch.zeros(n_rows, device=device),
             "steps": torch.zeros(n_rows, dtype=torch.int32, device=device),
             "decayed": torch.zeros(n_rows, dtype=torch.float64, device=device),
         }
-        if self.optimiser.kind == "adamw":
+        if self.optimizer.kind == "adamw":
             made |= {name: torch.zeros(self.values.shape, device=device) for name in ("first", "second")}
-        self.state = {name: made[name] for name in STATE[self.optimiser.kind]}
+        self.state = {name: made[name] for name in STATE[self.optimizer.kind]}
         self.decay_sum, self.clock = 0.0, 0
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Give every row what it is owed, so that `values` are what dense steps would have made them."""
+    def flush(self) -> None:
+        """Give every row what it is pending_decay, so that `values` are what dense steps would have made them."""
         if not self.state:
             return
         if self.values.dtype == torch.float32:
-            owed = torch.exp(self.decay_sum - self.state["decayed"]).to(self.values.dtype)
-            self.values.mul_(owed[:, None])
+            pending_decay = torch.exp(self.decay_sum - self.state["decayed"]).to(self.values.dtype)
+            self.values.mul_(pending_decay[:, None])
         else:
-            self._settle_rounded()
+            self._flush_rounded()
         self.state["decayed"].fill_(self.decay_sum)
 
-    def _settle_rounded(self) -> None:
-        """Decay of bfloat16 rows that are owed some; the others are not rounded again."""
+    def _flush_rounded(self) -> None:
+        """Decay of bfloat16 rows that are pending_decay some; the others are not rounded again."""
         if kernels.serve(self.values.device):
             from ..kernels.rounding import decay_rows
 
@@ -137,11 +137,11 @@ class RowTable:
             kernels.run(decay_rows, len(self), self.threads, *arrays)
             return
         late = torch.nonzero(self.state["decayed"] != self.decay_sum)[:, 0]
-        for rows in torch.split(late, SETTLED_AT_ONCE):
-            owed = torch.exp(self.decay_sum - self.state["decayed"][rows]).float()[:, None]
-            self.values[rows] = stored(owed * self.values[rows], self.values, rows, self.noise)
+        for rows in torch.split(late, ROWS_AT_ONCE):
+            pending_decay = torch.exp(self.decay_sum - self.state["decayed"][rows]).float()[:, None]
+            self.values[rows] = stored(pending_decay * self.values[rows], self.values, rows, self.noise)
 
-    def to(self, device: torch.device | str) -> RowTable:
+    def to(self, device: torch.device | str) -> EmbeddingTable:
         """Move values and state; returns the table itself."""
         self.values = self.values.to(device)
         self.state = {name: tensor.to(device) for name, tensor in self.state.items()}
@@ -165,7 +165,7 @@ class RowTable:
     def _apply_cpu(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
         from ..kernels.steps import adamw_rows, rowwise_rows
 
-        constants = self.optimiser
+        constants = self.optimizer
         given = (rows.long().contiguous().numpy(), gradients.contiguous().numpy())
         places = (*given, self.array())
         state = [self.state[name].numpy() for name in STATE[constants.kind]]
@@ -178,24 +178,24 @@ class RowTable:
 
 
 @dataclass
-class Tape:
+class GradientBuffer:
     """What one forward pass took from the tables, and the gradients that came back."""
 
-    gathered: list[tuple[RowTable, Tensor, Tensor]] = field(default_factory=list)
-    pushed: list[tuple[RowTable, Tensor, Tensor]] = field(default_factory=list)
-    rates: dict[RowTable, float] = field(default_factory=dict)  # of tables that a kernel may step at once
+    gathered: list[tuple[EmbeddingTable, Tensor, Tensor]] = field(default_factory=list)
+    pushed: list[tuple[EmbeddingTable, Tensor, Tensor]] = field(default_factory=list)
+    rates: dict[EmbeddingTable, float] = field(default_factory=dict)  # of tables that a kernel may step at once
 
-    def gather(self, table: RowTable, rows: Tensor) -> Tensor:
+    def gather(self, table: EmbeddingTable, rows: Tensor) -> Tensor:
         """Rows of a table as a leaf of the graph."""
         leaf = table.gather(rows).requires_grad_()
         self.gathered.append((table, rows, leaf))
         return leaf
 
-    def push(self, table: RowTable, rows: Tensor, gradients: Tensor) -> None:
+    def push(self, table: EmbeddingTable, rows: Tensor, gradients: Tensor) -> None:
         """A gradient that a kernel computed itself."""
         self.pushed.append((table, rows, gradients))
 
-    def gradients(self) -> list[tuple[RowTable, Tensor, Tensor]]:
+    def gradients(self) -> list[tuple[EmbeddingTable, Tensor, Tensor]]:
         """(table, rows, gradient) of everything that received one."""
         leaves = [(table, rows, leaf.grad) for table, rows, leaf in self.gathered if leaf.grad is not None]
         return [*leaves, *self.pushed]

@@ -16,7 +16,7 @@ AT_ONCE = 1 << 14  # rows of a large table
 _LOW32, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
 
 
-def rounded_torch(values_RD: Tensor, rows_R: Tensor, noise: int) -> Tensor:
+def rounded_reference(values_RD: Tensor, rows_R: Tensor, noise: int) -> Tensor:
     """float32 rows as bfloat16, each value up or down at random, keyed by (noise, row, column)."""
     by_row = mix(mix(rows_R.long() & _LOW32) ^ noise)
     columns = torch.arange(values_RD.shape[1], device=values_RD.device) * _GOLDEN & _LOW32
@@ -35,7 +35,7 @@ def average_rounded(mean: Tensor, values: Tensor, weight: float, noise: int, *, 
         return
     for rows in torch.split(torch.arange(len(mean), device=mean.device), AT_ONCE):
         old, new = mean[rows].float(), values[rows].float()
-        mean[rows] = rounded_torch(old + weight * (new - old), rows, noise)
+        mean[rows] = rounded_reference(old + weight * (new - old), rows, noise)
 
 
 def as_array(values: Tensor) -> np.ndarray:

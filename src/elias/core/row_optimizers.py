@@ -1,4 +1,4 @@
-"""The steps of a `RowTable` on any device: the definition of what `kernels.steps` does on the CPU.
+"""The steps of a `EmbeddingTable` on any device: the definition of what `kernels.steps` does on the CPU.
 
     adamw     m = b1 m + (1-b1) g,   v = b2 v + (1-b2) g^2         one m and one v for every value
               w = w (1 - rate*decay) - rate * m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rounding import rounded_torch
+from .rounding import rounded_reference
 
 STATE = {
     "adamw": ("first", "second", "steps", "decayed"),
@@ -24,8 +24,8 @@ STATE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptimiser:
-    """Which optimiser a table has, and its constants."""
+class RowOptimizer:
+    """Which optimizer a table has, and its constants."""
 
     kind: str = "adamw"  # or "rowwise"
     decay: float = 0.01
@@ -47,7 +47,7 @@ class Step:
     rows: Tensor
     gradients: Tensor
     rate: float
-    constants: TableOptimiser
+    constants: RowOptimizer
     noise: int  # key of the rounding
 
     def write(self, values_RD: Tensor) -> None:
@@ -55,7 +55,7 @@ class Step:
 
 
 @torch.no_grad()
-def step_torch(step: Step) -> None:
+def step_reference(step: Step) -> None:
     """The step on any device; the definition of the kernels."""
     {"adamw": _adamw, "rowwise": _rowwise}[step.constants.kind](step)
 
@@ -81,7 +81,7 @@ def _rowwise(step: Step) -> None:
 
 
 def _decay_and_count(step: Step) -> tuple[Tensor, Tensor]:
-    """The factor of decay that the rows are owed, as a column, and their step counts with this step; both are noted."""
+    """Pending decay of the rows (a factor, as a column) and their step counts with this step; both are stored."""
     state, rows = step.state, step.rows
     state["steps"][rows] += 1
     keep = torch.exp(step.decay_sum - state["decayed"][rows]).float()
@@ -91,4 +91,4 @@ def _decay_and_count(step: Step) -> tuple[Tensor, Tensor]:
 
 def stored(rows_RD: Tensor, table: Tensor, rows: Tensor, noise: int) -> Tensor:
     """float32 rows as the table keeps them."""
-    return rounded_torch(rows_RD, rows, noise) if table.dtype == torch.bfloat16 else rows_RD
+    return rounded_reference(rows_RD, rows, noise) if table.dtype == torch.bfloat16 else rows_RD

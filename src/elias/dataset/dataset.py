@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.defaults import DataSize
 from ..core.errors import InputError
 from .defects import (
     EMPTY_TEXT,
@@ -33,6 +34,7 @@ from .defects import (
     ReadLog,
 )
 from .excluded_pairs import Pairs, excluded_matrix, own_id_pairs
+from .label_texts import count_label_texts
 from .labels import LabelSet, LabelSetBuilder, id_problem
 from .matrices import finite_float32
 from .record_files import RecordParser
@@ -85,6 +87,25 @@ class Dataset:
         """The splits that exist, in the order train, validation, test."""
         found = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: rows for name, rows in found.items() if rows is not None}
+
+    def size(self) -> DataSize:
+        """The numbers from which default settings and estimates follow."""
+        labels, vectors = self.train.labels, self.train.vectors
+        return DataSize(
+            rows=len(self.train),
+            labels=int(np.count_nonzero(np.bincount(labels.indices, minlength=labels.shape[1]))),
+            pairs=int(labels.nnz),
+            has_texts=self.train.texts is not None,
+            dense_dim=int(vectors.shape[1]) if isinstance(vectors, np.ndarray) else 0,
+            own_validation=0 if self.validation is None else len(self.validation),
+            label_texts=count_label_texts(self.train, self.labels),
+        )
+
+    def training_counts(self) -> tuple[np.ndarray, int]:
+        """(n_l, N): training rows of each label and in all; rows made of label texts do not count."""
+        rows = np.flatnonzero(self.train.kinds == KIND_TEXT)
+        labels = self.train.labels[rows]
+        return np.bincount(labels.indices, minlength=labels.shape[1]).astype(np.int64), len(rows)
 
     def fingerprint(self) -> str:
         """blake2b of everything a model could learn from; equal content has an equal fingerprint."""

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from . import LabelSet, Rows
-from .rows import KIND_LABEL_TEXT, TextColumn
+from .labels import LabelSet
+from .rows import KIND_LABEL_TEXT, Rows, TextColumn
 
 
 def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..core.errors import ModelError
 from ..core.files import read_json
-from .protocol import Encoder, Inputs, Learning
+from .encoder import Encoder, Inputs, TrainingContext
 
-__all__ = ["Encoder", "Inputs", "Learning", "load_encoder"]
+__all__ = ["Encoder", "Inputs", "TrainingContext", "load_encoder"]
 
 
 def load_encoder(folder: Path, *, threads: int = 1) -> Encoder:

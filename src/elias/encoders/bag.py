@@ -20,11 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import kernels
-from ..core.embedding_table import RowTable, Tape
+from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
+from ..core.ragged import take_rows
+from .encoder import Inputs, TrainingContext, silent
 from .head import Head
-from .protocol import Inputs, Learning, silent
 
 
 class BagEncoder:
@@ -32,13 +33,13 @@ class BagEncoder:
 
     def __init__(self, embeddings: Tensor, *, radius: float, dropout: float, threads: int = 1) -> None:
         self.dim = embeddings.shape[1]
-        self.words = RowTable(embeddings, threads=threads)
+        self.words = EmbeddingTable(embeddings, threads=threads)
         self.head = Head(self.dim, radius=radius, dropout=dropout, threads=threads)
 
     def module(self) -> nn.Module:
         return self.head
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return {"words": self.words}
 
     def prepare(
@@ -72,38 +73,38 @@ class BagEncoder:
         encoder.head.take_arrays(arrays)
         return encoder
 
-    def encode(self, prepared: sp.csr_matrix, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
-        phi_BD: Tensor = self.head(self.h(prepared, rows, learning), learning)
+    def encode(self, prepared: sp.csr_matrix, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
+        phi_BD: Tensor = self.head(self.h(prepared, rows, context), context)
         return phi_BD
 
-    def h(self, prepared: sp.csr_matrix, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+    def h(self, prepared: sp.csr_matrix, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         """The weighted sum of word vectors."""
         words, weights, offsets = take_rows(prepared, rows)
         device = self.words.values.device
-        if learning is None:
+        if context is None:
             arrays = (torch.from_numpy(array).to(device) for array in (words, offsets[:-1], weights))
             words_N, offsets_B, weights_N = arrays
             table = self.words.values
             return F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
-        return bag_of_rows(self.words, words, offsets, torch.from_numpy(weights).to(device), learning.tape)
+        return bag_of_rows(self.words, words, offsets, torch.from_numpy(weights).to(device), context.buffer)
 
 
-def bag_of_rows(table: RowTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, tape: Tape) -> Tensor:
-    """sum of weight * row over each bag; the rows get their gradients through the tape."""
+def bag_of_rows(table: EmbeddingTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, buffer: GradientBuffer) -> Tensor:
+    """sum of weight * row over each bag; the rows get their gradients through the buffer."""
     if not kernels.serve(weights_N.device):
-        return bag_of_rows_torch(table, words, offsets, weights_N, tape)
+        return bag_of_rows_reference(table, words, offsets, weights_N, buffer)
     anchor = torch.zeros((), requires_grad=True)  # no input of the bag needs a gradient, but the bag does
-    h_BD: Tensor = _Bag.apply(anchor, table, words, offsets, weights_N.numpy(), tape)  # type: ignore[no-untyped-call]
+    h_BD: Tensor = _Bag.apply(anchor, table, words, offsets, weights_N.numpy(), buffer)  # type: ignore[no-untyped-call]
     return h_BD
 
 
-def bag_of_rows_torch(
-    table: RowTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, tape: Tape
+def bag_of_rows_reference(
+    table: EmbeddingTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, buffer: GradientBuffer
 ) -> Tensor:  # fmt: skip
     """`bag_of_rows` on any device."""
     unique, inverse = np.unique(words, return_inverse=True)
     device = weights_N.device
-    rows = tape.gather(table, torch.from_numpy(unique).long().to(device))
+    rows = buffer.gather(table, torch.from_numpy(unique).long().to(device))
     words_N, offsets_B = torch.from_numpy(inverse).long().to(device), torch.from_numpy(offsets[:-1]).to(device)
     return F.embedding_bag(words_N, rows, offsets_B, mode="sum", per_sample_weights=weights_N)
 
@@ -115,24 +116,24 @@ class _Bag(torch.autograd.Function):
     def forward(
         ctx: Any,
         anchor: Tensor,
-        table: RowTable,
+        table: EmbeddingTable,
         words: np.ndarray,
         offsets: np.ndarray,
         weights: np.ndarray,
-        tape: Tape,
+        buffer: GradientBuffer,
     ) -> Tensor:
         from ..kernels.bag import forward
         from ..kernels.classifiers import group_by_label
 
         unique, starts, positions = group_by_label(words[None].astype(np.int64), np.empty(len(table), dtype=np.int32))
         rows, scaled = torch.from_numpy(unique), weights
-        owed = table.owed(rows)
-        if owed is not None:
+        pending_decay = table.pending_decay(rows)
+        if pending_decay is not None:
             scaled = np.empty_like(weights)
-            scaled[positions] = weights[positions] * np.repeat(owed.numpy(), np.diff(starts))
+            scaled[positions] = weights[positions] * np.repeat(pending_decay.numpy(), np.diff(starts))
         h_BD = np.empty((len(offsets) - 1, table.width), dtype=np.float32)
         kernels.run(forward, len(h_BD), table.threads, offsets, words, scaled, table.values.numpy(), h_BD)
-        ctx.table, ctx.rows, ctx.tape = table, rows, tape
+        ctx.table, ctx.rows, ctx.buffer = table, rows, buffer
         row_of = np.repeat(np.arange(len(h_BD)), np.diff(offsets))
         ctx.arguments = (starts, positions, row_of, weights)
         return torch.from_numpy(h_BD)
@@ -144,14 +145,5 @@ class _Bag(torch.autograd.Function):
         grad_UD = np.empty((len(ctx.rows), ctx.table.width), dtype=np.float32)
         grad = grads[0].contiguous().numpy()
         kernels.run(backward, len(ctx.rows), ctx.table.threads, *ctx.arguments, grad, grad_UD)
-        ctx.tape.push(ctx.table, ctx.rows, torch.from_numpy(grad_UD))
+        ctx.buffer.push(ctx.table, ctx.rows, torch.from_numpy(grad_UD))
         return None, None, None, None, None, None
-
-
-def take_rows(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(columns, values, offsets) of some rows of a CSR matrix, which may be memory-mapped."""
-    starts, stops = matrix.indptr[rows], matrix.indptr[rows + 1]
-    lengths = stops - starts
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return matrix.indices[positions], matrix.data[positions].astype(np.float32, copy=False), offsets

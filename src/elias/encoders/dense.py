@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
+from .encoder import Inputs, TrainingContext, silent
 from .head import Head
-from .protocol import Inputs, Learning, silent
 
 
 class DenseEncoder:
@@ -38,16 +38,16 @@ class DenseEncoder:
             raise InputError(f"vectors of shape {inputs.vectors.shape}; this model reads rows of {self.dim} numbers")
         return inputs.vectors
 
-    def encode(self, prepared: np.ndarray, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+    def encode(self, prepared: np.ndarray, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         device = self.head.residual.weight.device
         h_BD = torch.from_numpy(np.asarray(prepared[rows], dtype=np.float32)).to(device)
-        phi_BD: Tensor = self.head(h_BD, learning)
+        phi_BD: Tensor = self.head(h_BD, context)
         return phi_BD
 
     def module(self) -> nn.Module:
         return self.head
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return {}
 
     def to(self, device: torch.device) -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.linear import linear
-from .protocol import Learning
+from .encoder import TrainingContext
 
 
 class Head(nn.Module):
@@ -24,14 +24,14 @@ class Head(nn.Module):
         nn.init.zeros_(self.residual.bias)
         self.radius, self.dropout, self.threads = radius, dropout, threads
 
-    def forward(self, h_BD: Tensor, learning: Learning | None = None) -> Tensor:
+    def forward(self, h_BD: Tensor, context: TrainingContext | None = None) -> Tensor:
         n_BD = F.normalize(h_BD, dim=1)
         u_BD = n_BD + F.gelu(linear(self.residual, n_BD, self.threads))
         something_B1 = (h_BD != 0).any(dim=1, keepdim=True)
         phi_BD = self.radius * F.normalize(u_BD, dim=1) * something_B1
-        if learning is None:
+        if context is None:
             return phi_BD
-        return learning.noise.dropout(phi_BD, learning.rows_B, self.dropout)
+        return context.noise.dropout(phi_BD, context.rows_B, self.dropout)
 
     def options(self) -> dict[str, float]:
         return {"radius": self.radius, "dropout": self.dropout}

@@ -22,12 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.rng import key
 from .bag import BagEncoder
-from .protocol import Encoder, Inputs, Learning, silent
+from .encoder import Encoder, Inputs, TrainingContext, silent
 
 SENTENCES = "sentences"  # the folder of what gives t
 
@@ -60,7 +60,7 @@ class HybridEncoder:
     def module(self) -> nn.Module:
         return self._learned
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return self.bag.tables()
 
     def to(self, device: torch.device) -> None:
@@ -77,11 +77,11 @@ class HybridEncoder:
             raise InputError(f"{len(vectors)} vectors for {bow.shape[0]} texts; give one for each")
         return Mixed(bow, vectors)
 
-    def encode(self, prepared: Mixed, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
-        b_BD = self.bag.h(prepared.bow, rows, learning)
+    def encode(self, prepared: Mixed, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
+        b_BD = self.bag.h(prepared.bow, rows, context)
         t_BS = torch.from_numpy(np.asarray(prepared.vectors[rows], dtype=np.float32)).to(b_BD.device)
         h_BD = F.normalize(b_BD, dim=1) + self.weight * self.projection(F.normalize(t_BS, dim=1))
-        phi_BD: Tensor = self.bag.head(h_BD, learning)
+        phi_BD: Tensor = self.bag.head(h_BD, context)
         return phi_BD
 
     def save(self, folder: Path) -> None:

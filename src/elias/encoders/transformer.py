@@ -22,14 +22,14 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError, ModelError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.rng import key
 from ..core.settings import EncoderSettings
+from .encoder import Inputs, TrainingContext, silent
 from .head import Head
 from .pretrained import link_transformer, open_folder, open_pretrained, save_transformer
-from .protocol import Inputs, Learning, silent
 from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenise
 from .vector_cache import VectorCache
 
@@ -84,7 +84,7 @@ class TransformerEncoder:
     def module(self) -> nn.Module:
         return self._learned
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return {}
 
     def to(self, device: torch.device) -> None:
@@ -135,17 +135,17 @@ class TransformerEncoder:
 
     # -- phi ------------------------------------------------------------------------------------------------------
 
-    def encode(self, prepared: np.ndarray | Tokens, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+    def encode(self, prepared: np.ndarray | Tokens, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         if isinstance(prepared, Tokens):
-            h_BD = self._h_learning(prepared, rows, learning) if learning else self._h(prepared, rows)
+            h_BD = self._h_learning(prepared, rows, context) if context else self._h(prepared, rows)
         else:
             h_BD = torch.from_numpy(np.asarray(prepared[rows], dtype=np.float32)).to(self.device)
-        phi_BD: Tensor = self.head(h_BD, learning)
+        phi_BD: Tensor = self.head(h_BD, context)
         return phi_BD
 
-    def _h_learning(self, tokens: Tokens, rows: np.ndarray, learning: Learning) -> Tensor:
+    def _h_learning(self, tokens: Tokens, rows: np.ndarray, context: TrainingContext) -> Tensor:
         """With gradients and with the transformer's dropout, which depends on the noise key and the rows only."""
-        seed = key(learning.noise.key, "transformer", *learning.rows_B.tolist())
+        seed = key(context.noise.key, "transformer", *context.rows_B.tolist())
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(seed)

@@ -2,44 +2,36 @@
 
     (6)  yhat_l = max over paths of s_c * e_{c,l};  keep the K best labels
 
-Shapes: B batch, T shortlisted clusters, U touched clusters, F their edges, N paths, S shortlisted labels.
+`shortlist` searches through the shortlisted clusters; `best_paths` computes yhat of labels that are given, over all
+clusters. Each has its definition beside it, in torch or numpy; on the CPU numba kernels return the same.
+
+Shapes: B batch, C clusters, T shortlisted clusters, U touched clusters, F their edges, N paths, S shortlisted labels.
 Order is total: higher score, then lower label; of equal paths to one label the one through the lower slot.
-`shortlist_torch` is the definition, on any device; on the CPU a numba kernel returns the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import kernels
+from ..core.predictions import PAD
+from ..core.ragged import Ragged
 
-PAD = -1
+if TYPE_CHECKING:
+    from ..kernels.shortlist import EdgesByLabel
 
 
-@dataclass(frozen=True)
-class Ragged:
-    """Labels per batch row in CSR form, as numpy: positives, or pairs that are excluded."""
+class TouchedEdges(NamedTuple):
+    """The edges of the clusters that a batch touches, row after row; labels rise within a row."""
 
-    indptr: np.ndarray  # int64 [B + 1]
-    labels: np.ndarray  # int32
-
-    @classmethod
-    def empty(cls, n_rows: int) -> Ragged:
-        return cls(np.zeros(n_rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
-
-    @classmethod
-    def of(cls, lists: list[np.ndarray]) -> Ragged:
-        indptr = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
-        return cls(indptr, np.concatenate([*lists, np.empty(0, dtype=np.int64)]).astype(np.int32))
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The batch row of every label."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+    indptr_U: np.ndarray  # int64 [U + 1]
+    labels_F: np.ndarray  # int32
+    scores_F: Tensor  # (5)
 
 
 @dataclass(frozen=True)
@@ -57,9 +49,7 @@ class Shortlist:
 def shortlist(
     clusters_BT: Tensor,
     scores_BT: Tensor,
-    indptr_U: np.ndarray,
-    labels_F: np.ndarray,
-    scores_F: Tensor,
+    edges: TouchedEdges,
     *,
     size: int,
     n_labels: int,
@@ -69,41 +59,26 @@ def shortlist(
 ) -> Shortlist:
     """(6): the best path of every reached label, then the `size` best labels.
 
-    `clusters_BT` counts rows of `indptr_U`, each at most once in a row of the batch, PAD where there is none;
-    labels rise within a row of `indptr_U`; scores are not negative. An excluded label is never reached.
+    `clusters_BT` counts rows of `edges`, each at most once in a row of the batch, PAD where there is none; scores are
+    not negative. An excluded label is never reached.
     """
     assert size >= 1
-    positives = positives or Ragged.empty(len(clusters_BT))
-    excluded = excluded or Ragged.empty(len(clusters_BT))
-    inputs = (clusters_BT, scores_BT.detach(), indptr_U, labels_F, scores_F.detach(), size, n_labels)
-    if clusters_BT.device.type == "cpu":
-        return _shortlist_cpu(*inputs, positives, excluded, threads)
-    return shortlist_torch(*inputs, positives, excluded)
-
-
-def _shortlist_cpu(
-    clusters_BT: Tensor,
-    scores_BT: Tensor,
-    indptr_U: np.ndarray,
-    labels_F: np.ndarray,
-    scores_F: Tensor,
-    size: int,
-    n_labels: int,
-    positives: Ragged,
-    excluded: Ragged,
-    threads: int,
-) -> Shortlist:
-    from ..kernels.paths import best_paths
+    if not kernels.serve(clusters_BT.device):
+        return shortlist_reference(
+            clusters_BT, scores_BT, edges, size=size, n_labels=n_labels, positives=positives, excluded=excluded
+        )
+    from ..kernels.shortlist import shortlist_rows
 
     n_rows = len(clusters_BT)
+    positives, excluded = positives or Ragged.empty(n_rows), excluded or Ragged.empty(n_rows)
     labels_BS = np.full((n_rows, min(size, n_labels)), PAD, dtype=np.int64)
     slots_BS, edges_BS = labels_BS.copy(), labels_BS.copy()
     positive_slots = np.full(len(positives.labels), PAD, dtype=np.int64)
     positive_edges, positive_ranks = positive_slots.copy(), positive_slots.copy()
     kernels.run(
-        best_paths, n_rows, threads,
-        clusters_BT.contiguous().numpy(), scores_BT.contiguous().numpy(),
-        indptr_U, labels_F, scores_F.contiguous().numpy(), n_labels,
+        shortlist_rows, n_rows, threads,
+        clusters_BT.contiguous().numpy(), scores_BT.detach().contiguous().numpy(),
+        edges.indptr_U, edges.labels_F, edges.scores_F.detach().contiguous().numpy(), n_labels,
         positives.indptr, positives.labels, excluded.indptr, excluded.labels,
         labels_BS, slots_BS, edges_BS, positive_slots, positive_edges, positive_ranks,
     )  # fmt: skip
@@ -111,30 +86,30 @@ def _shortlist_cpu(
     return Shortlist(*map(torch.from_numpy, arrays))
 
 
-def shortlist_torch(
+def shortlist_reference(
     clusters_BT: Tensor,
     scores_BT: Tensor,
-    indptr_U: np.ndarray,
-    labels_F: np.ndarray,
-    scores_F: Tensor,
+    edges: TouchedEdges,
+    *,
     size: int,
     n_labels: int,
-    positives: Ragged,
-    excluded: Ragged,
+    positives: Ragged | None = None,
+    excluded: Ragged | None = None,
 ) -> Shortlist:
     """`shortlist` by sorting every path: the first path of a label wins, the first labels of a row are kept."""
     device, n_rows = clusters_BT.device, len(clusters_BT)
-    row_N, slot_N, edge_N = _every_path(clusters_BT, torch.from_numpy(indptr_U).to(device))
-    label_N = torch.from_numpy(labels_F).to(device).long()[edge_N]
-    score_N = scores_BT[row_N, slot_N] * scores_F[edge_N] + 0.0  # -0.0 becomes 0.0
-    key_N = row_N * n_labels + label_N
+    positives, excluded = positives or Ragged.empty(n_rows), excluded or Ragged.empty(n_rows)
+    row_N, slot_N, edge_N = _every_path(clusters_BT, torch.from_numpy(edges.indptr_U).to(device))
+    label_N = torch.from_numpy(edges.labels_F).to(device).long()[edge_N]
+    score_N = scores_BT.detach()[row_N, slot_N] * edges.scores_F.detach()[edge_N] + 0.0  # -0.0 becomes 0.0
+    key_N = row_N * n_labels + label_N  # one number per (row, label)
     forbidden = torch.from_numpy(excluded.rows * n_labels + excluded.labels).to(device)
 
     order = torch.argsort(score_N, descending=True, stable=True)  # ties: lower slot
     order = order[torch.argsort(key_N[order], stable=True)]
     is_best = torch.ones_like(order, dtype=torch.bool)
     is_best[1:] = key_N[order][1:] != key_N[order][:-1]
-    best = order[is_best & ~torch.isin(key_N[order], forbidden)]  # one path a label, by row and label
+    best = order[is_best & ~torch.isin(key_N[order], forbidden)]  # one path per label, by row and label
 
     ranked = torch.argsort(score_N[best], descending=True, stable=True)  # ties: lower label
     ranked = ranked[torch.argsort(row_N[best[ranked]], stable=True)]
@@ -154,12 +129,12 @@ def shortlist_torch(
     at = torch.searchsorted(padded[:-1], wanted)
     reached = padded[at] == wanted
 
-    def look_up(values: Tensor) -> Tensor:
+    def of_positives(values: Tensor) -> Tensor:
         return torch.where(reached, torch.cat([values, values.new_full((1,), PAD)])[at], PAD)
 
     return Shortlist(
         *(lay_out(label_N), lay_out(slot_N), lay_out(edge_N)),
-        *(look_up(slot_N[best]), look_up(edge_N[best]), look_up(torch.where(rank < size, rank, PAD))),
+        *(of_positives(slot_N[best]), of_positives(edge_N[best]), of_positives(torch.where(rank < size, rank, PAD))),
     )
 
 
@@ -175,7 +150,40 @@ def _every_path(clusters_BT: Tensor, indptr_U: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def take(values: Tensor, places: Tensor) -> Tensor:
-    """values[places], where a PAD reads some value that nobody uses."""
+    """values[places], where a PAD reads some value that is not used."""
     if len(values) == 0:
         return places.to(torch.float32) * 0.0
     return values.index_select(0, places.clamp(min=0).flatten()).view(places.shape)
+
+
+def best_paths(
+    s_BC: np.ndarray, labels_BS: np.ndarray, edges: EdgesByLabel, *, threads: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(cluster, s_c, e) of the best path to each given label over ALL clusters; PAD, 0, 0 where there is none."""
+    if not kernels.serve():
+        return best_paths_reference(s_BC, labels_BS, edges)
+    from ..kernels.shortlist import paths_to_labels
+
+    cluster_BS, s_BS, e_BS = _no_paths(labels_BS)
+    kernels.run(paths_to_labels, len(labels_BS), threads, s_BC, labels_BS, *edges, cluster_BS, s_BS, e_BS)
+    return cluster_BS, s_BS, e_BS
+
+
+def best_paths_reference(
+    s_BC: np.ndarray, labels_BS: np.ndarray, edges: EdgesByLabel
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`best_paths` in numpy, one label after another."""
+    cluster_BS, s_BS, e_BS = _no_paths(labels_BS)
+    for row, column in np.argwhere(labels_BS >= 0).tolist():
+        mine = slice(*edges.indptr[labels_BS[row, column] : labels_BS[row, column] + 2])
+        clusters, scores = edges.clusters[mine], edges.scores[mine]
+        if len(clusters):
+            best = int(np.argmax(s_BC[row, clusters] * scores))  # the first of equal ones: the lower cluster
+            cluster_BS[row, column] = clusters[best]
+            s_BS[row, column], e_BS[row, column] = s_BC[row, clusters[best]], scores[best]
+    return cluster_BS, s_BS, e_BS
+
+
+def _no_paths(labels_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shape = labels_BS.shape
+    return np.full(shape, PAD, np.int32), np.zeros(shape, np.float32), np.zeros(shape, np.float32)

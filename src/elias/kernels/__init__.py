@@ -144,7 +144,7 @@ def _fingerprints() -> dict[str, str]:
 
 def _cache_folder() -> Path | None:
     """Where numba keeps what it has compiled: beside the source, or where it was told to, or the user's own folder."""
-    from .find import find_rows
+    from .beam_search import search_rows
 
-    cache = getattr(find_rows, "_cache", None)
+    cache = getattr(search_rows, "_cache", None)
     return None if cache is None else Path(cache.cache_path)

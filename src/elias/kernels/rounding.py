@@ -4,7 +4,7 @@
 
 A value is rounded up as often as it is near the upper neighbour, so that steps much smaller than the spacing of
 bfloat16 add up to what they should. The random bits are a hash and not a stream: they do not depend on the order of the
-rows, on threads, or on where a run was stopped. Twin: `elias.core.rounding.rounded_torch`.
+rows, on threads, or on where a run was stopped. Twin: `elias.core.rounding.rounded_reference`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _put(row, column, value, row_noise):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def decay_rows(start, stop, values, decayed, decay_sum, noise):  # type: ignore[no-untyped-def]
-    """Give rows start..stop the decay they are owed. A row that is owed nothing stays as it is."""
+    """Give rows start..stop the decay they are pending_decay. A row that is pending_decay nothing stays as it is."""
     for row in range(start, stop):
         if decayed[row] != decay_sum:
             keep, row_noise, value = np.float32(np.exp(decay_sum - decayed[row])), noise_of_row(noise, row), values[row]

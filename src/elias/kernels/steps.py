@@ -1,4 +1,4 @@
-"""Row-sparse optimiser steps on the CPU: only the rows that have a gradient are read and written.
+"""Row-sparse optimizer steps on the CPU: only the rows that have a gradient are read and written.
 
 Each row has its own step count (for bias correction) and remembers the decay it has already received, so
 weight decay is applied lazily and still equals decay at every step. Rows may be bfloat16 (uint16), which are rounded
@@ -81,11 +81,11 @@ def rowwise_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def owed_rows(start, stop, rows, decayed, decay_sum, out):  # type: ignore[no-untyped-def]
+def pending_decay_rows(start, stop, rows, decayed, decay_sum, out):  # type: ignore[no-untyped-def]
     """The factor of decay that rows[start:stop] still lack."""
-    had, owed = math.nan, np.float32(0.0)
+    had, pending_decay = math.nan, np.float32(0.0)
     for i in range(start, stop):
         if decayed[rows[i]] != had:
             had = decayed[rows[i]]
-            owed = np.float32(math.exp(decay_sum - had))
-        out[i] = owed
+            pending_decay = np.float32(math.exp(decay_sum - had))
+        out[i] = pending_decay

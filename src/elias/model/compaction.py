@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.settings import PRECISIONS
 from ..network.network import Network
@@ -44,5 +44,5 @@ def compact(model: Model, *, precision: str | None = None, prune: int | None = N
     return replace(model, network=smaller, about={**model.about, "compacted": note})
 
 
-def _precision(weights: RowTable | QuantizedRows) -> str:
+def _precision(weights: EmbeddingTable | QuantizedRows) -> str:
     return weights.precision if isinstance(weights, QuantizedRows) else "float32"

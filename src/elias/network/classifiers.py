@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..core.embedding_table import RowTable, Tape
+from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.row_optimizers import STATE
 from . import losses as equations
 from .quantization import QuantizedRows
@@ -23,50 +23,56 @@ PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
 
-def scores(phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable) -> Tensor:
+def scores(
+    phi_BD: Tensor, labels_BS: Tensor, weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable
+) -> Tensor:
     """z of every shortlisted label, without gradients; 0 at PAD."""
-    if not kernels.serve(phi_BD.device) or not isinstance(weights, RowTable):
+    if not kernels.serve(phi_BD.device) or not isinstance(weights, EmbeddingTable):
         return scores_reference(phi_BD, labels_BS, weights, biases, None)
     from ..kernels.classifiers import forward
 
     pairs = _Pairs(phi_BD, labels_BS, weights, biases)
     z = np.zeros(labels_BS.numel(), dtype=np.float32)
-    arrays = (*pairs.groups, pairs.width, pairs.phi, weights.array(), pairs.owed, pairs.biases, z)
+    arrays = (*pairs.groups, pairs.width, pairs.phi, weights.array(), pairs.pending_decay, pairs.biases, z)
     kernels.run_ranges(forward, pairs.cuts, weights.threads, *arrays)
     return torch.from_numpy(z).view(labels_BS.shape)
 
 
 def loss(
     phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
-    weights: RowTable, biases: RowTable, tape: Tape,
+    weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
 ) -> Tensor:  # fmt: skip
-    """(7) of a shortlist; classifiers get their gradients through the tape."""
+    """(7) of a shortlist; classifiers get their gradients through the buffer."""
     if not kernels.serve(phi_BD.device):
-        return loss_reference(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)
-    value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, tape)  # type: ignore[no-untyped-call]
+        return loss_reference(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)
+    value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)  # type: ignore[no-untyped-call]
     return value
 
 
 def loss_reference(
     phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
-    weights: RowTable, biases: RowTable, tape: Tape,
+    weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
 ) -> Tensor:  # fmt: skip
     """The definition, on any device."""
-    z_BS = scores_reference(phi_BD, labels_BS, weights, biases, tape)
+    z_BS = scores_reference(phi_BD, labels_BS, weights, biases, buffer)
     return equations.classification_loss(z_BS, yhat_BS, y_BS, labels_BS >= 0, weight_B)
 
 
 def scores_reference(
-    phi_BD: Tensor, labels_BS: Tensor, weights: RowTable | QuantizedRows, biases: RowTable, tape: Tape | None
+    phi_BD: Tensor,
+    labels_BS: Tensor,
+    weights: EmbeddingTable | QuantizedRows,
+    biases: EmbeddingTable,
+    buffer: GradientBuffer | None,
 ) -> Tensor:
-    """The definition, on any device, differentiable through the tape."""
+    """The definition, on any device, differentiable through the buffer."""
     real_BS = labels_BS >= 0
     rows_U, inverse = torch.unique(labels_BS[real_BS], return_inverse=True)
-    if tape is None:
+    if buffer is None:
         weights_UD, biases_U1 = weights.gather(rows_U), biases.gather(rows_U)
     else:
-        assert isinstance(weights, RowTable)
-        weights_UD, biases_U1 = tape.gather(weights, rows_U), tape.gather(biases, rows_U)
+        assert isinstance(weights, EmbeddingTable)
+        weights_UD, biases_U1 = buffer.gather(weights, rows_U), buffer.gather(biases, rows_U)
     place_BS = torch.zeros_like(labels_BS)
     place_BS[real_BS] = inverse
     if len(rows_U) == 0:
@@ -92,7 +98,7 @@ def fixed_ranges(starts: np.ndarray) -> list[int]:
 class _Pairs:
     """A shortlist grouped by label, and what the kernels need of the tables."""
 
-    def __init__(self, phi_BD: Tensor, labels_BS: Tensor, weights: RowTable, biases: RowTable) -> None:
+    def __init__(self, phi_BD: Tensor, labels_BS: Tensor, weights: EmbeddingTable, biases: EmbeddingTable) -> None:
         from ..kernels.classifiers import group_by_label
 
         self.groups = group_by_label(labels_BS.contiguous().numpy(), np.empty(len(weights), dtype=np.int32))
@@ -100,8 +106,10 @@ class _Pairs:
         self.phi = phi_BD.detach().contiguous().numpy()
         self.cuts = fixed_ranges(self.groups[1])
         self.rows = torch.from_numpy(self.groups[0])
-        owed = weights.owed(self.rows)
-        self.owed = np.ones(len(self.rows), dtype=np.float32) if owed is None else owed.numpy()
+        pending_decay = weights.pending_decay(self.rows)
+        self.pending_decay = (
+            np.ones(len(self.rows), dtype=np.float32) if pending_decay is None else pending_decay.numpy()
+        )
         self.biases = biases.gather(self.rows).numpy()[:, 0]
 
 
@@ -111,7 +119,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
-        weights: RowTable, biases: RowTable, tape: Tape,
+        weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
     ) -> Tensor:  # fmt: skip
         pairs = _Pairs(phi_BD, labels_BS, weights, biases)
         scale_B = (-weight_B.double() / equations.mean_over(labels_BS >= 0)).numpy()
@@ -120,14 +128,14 @@ class _Loss(torch.autograd.Function):
         arrays = (
             *pairs.groups, pairs.width, pairs.phi, yhat_BS.detach().contiguous().numpy().ravel(),
             y_BS.contiguous().numpy().ravel(), scale_B,
-            weights.array(), pairs.owed, pairs.biases, grad_yhat.ravel(), grad_bias_U,
+            weights.array(), pairs.pending_decay, pairs.biases, grad_yhat.ravel(), grad_bias_U,
         )  # fmt: skip
-        shares, grad_UD = _run_loss(pairs, weights, tape, arrays)
+        shares, grad_UD = _run_loss(pairs, weights, buffer, arrays)
         grad_phi = shares[0][1]
         for _, share in shares[1:]:
             grad_phi += share
         ctx.gradients = (grad_phi, grad_yhat, grad_bias_U[:, None], grad_UD)
-        ctx.rows, ctx.weights, ctx.biases, ctx.tape = pairs.rows, weights, biases, tape
+        ctx.rows, ctx.weights, ctx.biases, ctx.buffer = pairs.rows, weights, biases, buffer
         return torch.tensor(sum(total for total, _ in shares), dtype=torch.float32)
 
     @staticmethod
@@ -136,15 +144,17 @@ class _Loss(torch.autograd.Function):
         made = [torch.from_numpy(gradient) for gradient in ctx.gradients if gradient is not None]
         phi, yhat, biases, *weights = made if factor == 1.0 else [gradient * factor for gradient in made]
         assert weights or factor == 1.0, "classifiers have stepped with the loss as it was"
-        ctx.tape.push(ctx.biases, ctx.rows, biases)
+        ctx.buffer.push(ctx.biases, ctx.rows, biases)
         if weights:
-            ctx.tape.push(ctx.weights, ctx.rows, weights[0])
+            ctx.buffer.push(ctx.weights, ctx.rows, weights[0])
         return phi, yhat, None, None, None, None, None, None
 
 
-def _run_loss(pairs: _Pairs, weights: RowTable, tape: Tape, arrays: Any) -> tuple[list[Any], np.ndarray | None]:
+def _run_loss(
+    pairs: _Pairs, weights: EmbeddingTable, buffer: GradientBuffer, arrays: Any
+) -> tuple[list[Any], np.ndarray | None]:
     """(loss and gradient of phi by range, gradients of the classifiers); no gradients where they have stepped."""
-    rate, constants = tape.rates.get(weights), weights.optimiser
+    rate, constants = buffer.rates.get(weights), weights.optimizer
     if rate is None or constants.kind != "rowwise":
         grad_UD = np.empty((len(pairs.rows), pairs.phi.shape[1]), dtype=np.float32)
         return kernels.run_ranges(equations.loss_and_gradients, pairs.cuts, weights.threads, *arrays, grad_UD), grad_UD

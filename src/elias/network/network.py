@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.linear import linear
-from ..encoders.bag import take_rows
-from ..encoders.protocol import Encoder, Learning
-from ..index import cluster_scores as search
-from ..index.cluster_scores import Ragged
+from ..core.predictions import PAD
+from ..core.ragged import Ragged
+from ..encoders.encoder import Encoder, TrainingContext
+from ..index.cluster_scores import cluster_scores, fill_free, join_parents, top_k
+from ..index.edge_scores import edge_scores
 from ..index.label_index import LabelIndex
+from ..index.shortlist import TouchedEdges, shortlist, take
 from . import classifiers
 from . import losses as loss
 from .quantization import QuantizedRows
@@ -57,8 +58,8 @@ class Network:
         encoder: Encoder,
         clusters: nn.Linear,
         index: LabelIndex,
-        classifier_weights: RowTable | QuantizedRows,
-        classifier_biases: RowTable,
+        classifier_weights: EmbeddingTable | QuantizedRows,
+        classifier_biases: EmbeddingTable,
         settings: SearchSettings,
         *,
         threads: int = 1,
@@ -66,15 +67,15 @@ class Network:
         self.encoder, self.clusters, self.index = encoder, clusters, index
         self.settings, self.threads = settings, threads
         self.classifier_weights, self.classifier_biases = classifier_weights, classifier_biases
-        self.edges: RowTable | None = None
+        self.edges: EmbeddingTable | None = None
         if index.logits is not None:
-            self.edges = RowTable(torch.from_numpy(index.logits)[:, None].to(self.device), threads=threads)
+            self.edges = EmbeddingTable(torch.from_numpy(index.logits)[:, None].to(self.device), threads=threads)
 
     @property
     def device(self) -> torch.device:
         return self.classifier_biases.values.device
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         """Every large table by name."""
         own = {"classifier_weights": self.trained_weights, "classifier_biases": self.classifier_biases}
         if self.edges is not None:
@@ -82,9 +83,9 @@ class Network:
         return own | {f"encoder.{name}": table for name, table in self.encoder.tables().items()}
 
     @property
-    def trained_weights(self) -> RowTable:
+    def trained_weights(self) -> EmbeddingTable:
         """W_L as a table that can learn; rows stored in fewer bytes cannot."""
-        assert isinstance(self.classifier_weights, RowTable)
+        assert isinstance(self.classifier_weights, EmbeddingTable)
         return self.classifier_weights
 
     def dense_modules(self) -> dict[str, nn.Module]:
@@ -95,24 +96,24 @@ class Network:
         """The index with the logits as they are now."""
         if self.edges is None:
             return self.index
-        self.edges.settle()
+        self.edges.flush()
         logits = self.edges.values[:, 0].cpu().numpy()
         return replace(self.index, logits=logits.copy() if self.edges.state else logits)
 
-    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
+    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float) -> Tensor:
         """Equations (1) to (8) for one batch."""
-        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
+        phi_BD = self.encoder.encode(prepared, batch.rows, context)
         logits_BC = linear(self.clusters, phi_BD, self.threads)
-        clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, learning)
-        s_BT = search.cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
-        place_BT, indptr_U, labels_F, e_F = self._touched_edges(clusters_BT, learning)
-        found = search.shortlist(
-            place_BT, s_BT, indptr_U, labels_F, e_F,
+        clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, context)
+        s_BT = cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
+        place_BT, edges = self._touched_edges(clusters_BT, context)
+        found = shortlist(
+            place_BT, s_BT, edges,
             size=self.settings.training_shortlist_size or self.settings.shortlist_size,
             n_labels=self.index.n_labels,
             positives=batch.positives, excluded=batch.excluded, threads=self.threads,
         )  # fmt: skip
-        yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * search.take(e_F, found.edges_BS)
+        yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * take(edges.scores_F, found.edges_BS)
         tables = self.trained_weights, self.classifier_biases
         row_P = torch.from_numpy(batch.positives.rows).to(self.device)
         weight_P = torch.from_numpy(batch.positive_weights).to(self.device)
@@ -120,47 +121,44 @@ class Network:
         listed_P = found.positive_ranks >= 0
         y_BS = torch.zeros_like(yhat_BS)
         y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
-        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, learning.tape)
+        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, context.buffer)
         if lambda_ > 0:
             reached_P = found.positive_slots >= 0
-            yhat_P = s_BT[row_P[reached_P], found.positive_slots[reached_P]] * e_F[found.positive_edges[reached_P]]
+            yhat_P = (
+                s_BT[row_P[reached_P], found.positive_slots[reached_P]]
+                * edges.scores_F[found.positive_edges[reached_P]]
+            )
             most = int(np.diff(batch.positives.indptr).max(initial=0))
             weights = weight_P[reached_P] * weight_B[row_P[reached_P]]
             total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, len(batch.rows), most)
         return total
 
-    def _shortlisted_clusters(self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, learning: Learning) -> Tensor:
+    def _shortlisted_clusters(self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, context: TrainingContext) -> Tensor:
         """(2) to (4): beam, parents, and random clusters where the setting asks for them."""
         beam_BT = self.beam(logits_BC)
-        draw = learning.noise, learning.rows_B, self.index.n_clusters
-        clusters_BT = search.join_parents(
+        draw = context.noise, context.rows_B, self.index.n_clusters
+        clusters_BT = join_parents(
             beam_BT,
             torch.from_numpy(parents[batch.positives.labels]).long().to(self.device),
             torch.from_numpy(batch.positives.rows).to(self.device),
             self.settings.parent_slots,
             *draw,
         )
-        return search.fill_free(clusters_BT, beam_BT.shape[1], *draw) if self.settings.random_clusters else clusters_BT
+        return fill_free(clusters_BT, beam_BT.shape[1], *draw) if self.settings.random_clusters else clusters_BT
 
-    def _touched_edges(self, clusters_BT: Tensor, learning: Learning) -> tuple[Tensor, np.ndarray, np.ndarray, Tensor]:
+    def _touched_edges(self, clusters_BT: Tensor, context: TrainingContext) -> tuple[Tensor, TouchedEdges]:
         """(5) for the clusters a batch touches: where each cluster is among them, their CSR rows, and e."""
         touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
-        place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0)).masked_fill(clusters_BT < 0, search.PAD)
+        place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0)).masked_fill(clusters_BT < 0, PAD)
         indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
         if self.edges is None:
             e_F = torch.ones(len(positions_F), device=self.device)
         else:
-            logits_F = learning.tape.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
-            e_F = search.edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
-        return place_BT, indptr_U, self.index.labels[positions_F], e_F
+            logits_F = context.buffer.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
+            e_F = edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
+        return place_BT, TouchedEdges(indptr_U, self.index.labels[positions_F], e_F)
 
     def beam(self, logits_BC: Tensor) -> Tensor:
         """(2): by logit, which orders clusters as s_c does and also tells clamped ones apart."""
         width = min(self.settings.beam_size, self.index.n_clusters)
-        return search.top_k(logits_BC, width, threads=self.threads)
-
-
-def ragged(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[Ragged, np.ndarray]:
-    """Rows of a sparse matrix as label lists, and their weights."""
-    labels, values, indptr = take_rows(matrix, rows)
-    return Ragged(indptr, labels.astype(np.int32, copy=False)), values
+        return top_k(logits_BC, width, threads=self.threads)

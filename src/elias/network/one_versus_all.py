@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import kernels
-from ..core.embedding_table import RowTable, Tape
-from ..encoders.protocol import Learning
-from ..index.cluster_scores import Ragged
+from ..core.embedding_table import EmbeddingTable, GradientBuffer
+from ..core.ragged import Ragged
+from ..encoders.encoder import TrainingContext
 from .network import Batch, Network
 
 RANGE = 2048  # labels of one product; fixed, so that sums do not depend on the number of threads
@@ -35,9 +35,9 @@ BLOCK = 8 * RANGE  # labels whose gradients are held at once
 class OneVersusAll(Network):
     """A network in training; once saved it is a `Network` like any other."""
 
-    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, learning: Learning, lambda_: float) -> Tensor:
+    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
-        phi_BD = self.encoder.encode(prepared, batch.rows, learning)
+        phi_BD = self.encoder.encode(prepared, batch.rows, context)
         labels = self.index.labels.astype(np.int64)
         size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
         scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)
@@ -47,7 +47,7 @@ class OneVersusAll(Network):
         )
         tables = self.trained_weights, self.classifier_biases
         rows_L = torch.from_numpy(labels).to(self.device)
-        value: Tensor = _AllLabels.apply(phi_BD, scale_B, *pairs, rows_L, *tables, learning.tape)  # type: ignore[no-untyped-call]
+        value: Tensor = _AllLabels.apply(phi_BD, scale_B, *pairs, rows_L, *tables, context.buffer)  # type: ignore[no-untyped-call]
         return value
 
 
@@ -85,10 +85,10 @@ class _AllLabels(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs, rows_L: Tensor,
-        weights: RowTable, biases: RowTable, tape: Tape,
+        weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
     ) -> Tensor:  # fmt: skip
         phi_BD = phi_BD.detach().contiguous()
-        rate, n_labels = tape.rates.get(weights), len(rows_L)
+        rate, n_labels = buffer.rates.get(weights), len(rows_L)
         grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
         total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
         threads = weights.threads if kernels.serve(phi_BD.device) else 1
@@ -108,7 +108,7 @@ class _AllLabels(torch.autograd.Function):
             else:
                 kept.append(grad_ND)
         ctx.gradients = grad_phi_BD, grad_bias_L1, kept
-        ctx.tables, ctx.rows_L, ctx.tape = (weights, biases), rows_L, tape
+        ctx.tables, ctx.rows_L, ctx.buffer = (weights, biases), rows_L, buffer
         return torch.tensor(total, dtype=torch.float32, device=phi_BD.device)
 
     @staticmethod
@@ -116,9 +116,9 @@ class _AllLabels(torch.autograd.Function):
         factor = float(grads[0])
         (weights, biases), (phi_BD, bias_L1, kept) = ctx.tables, ctx.gradients
         assert kept or factor == 1.0, "classifiers have stepped with the loss as it was"
-        ctx.tape.push(biases, ctx.rows_L, bias_L1 * factor)
+        ctx.buffer.push(biases, ctx.rows_L, bias_L1 * factor)
         if kept:
-            ctx.tape.push(weights, ctx.rows_L, torch.cat(kept) * factor)
+            ctx.buffer.push(weights, ctx.rows_L, torch.cat(kept) * factor)
         return phi_BD * factor, None, None, None, None, None, None, None
 
 

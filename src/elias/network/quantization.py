@@ -19,7 +19,7 @@ from .. import kernels
 
 
 class QuantizedRows:
-    """rows x width numbers of `precision`; the same `gather` as a `RowTable`, without gradients."""
+    """rows x width numbers of `precision`; the same `gather` as a `EmbeddingTable`, without gradients."""
 
     def __init__(self, rows: np.ndarray, scales: np.ndarray | None = None, *, threads: int = 1) -> None:
         assert rows.dtype in (np.uint16, np.int8) and (scales is not None) == (rows.dtype == np.int8)
@@ -28,7 +28,7 @@ class QuantizedRows:
     @classmethod
     def of(cls, weights_LD: np.ndarray, precision: str, *, threads: int = 1) -> QuantizedRows:
         """float32 rows, rounded."""
-        from ..kernels.narrow import encode_rows, round_to_bfloat16
+        from ..kernels.quantization import encode_rows, round_to_bfloat16
 
         n_rows = len(weights_LD)
         if precision == "bfloat16":
@@ -66,5 +66,5 @@ class QuantizedRows:
         """What a file holds of it."""
         return {"weights": self.rows} if self.scales is None else {"weights": self.rows, "scales": self.scales}
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing is owed: these rows are not trained."""

@@ -20,8 +20,7 @@ from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
 from ..index.label_index import LabelIndex
-from ..kernels.find import Classifiers, Edges
-from ..kernels.narrow import sort_edges
+from ..kernels.beam_search import Classifiers, Edges, sort_edges
 from .cpu_search import NO_SCALES, CpuSearch
 from .network import Network
 from .quantization import QuantizedRows

@@ -25,13 +25,15 @@ from torch import Tensor
 
 from .. import kernels
 from ..core.predictions import PAD, Predictions, stack
-from ..index import cluster_scores as search
-from ..index.cluster_scores import Ragged
-from ..kernels.find import Found
-from ..kernels.paths import ByLabel
+from ..core.ragged import Ragged
+from ..index import shortlist as paths
+from ..index.cluster_scores import cluster_scores, top_k
+from ..index.shortlist import TouchedEdges, shortlist_reference, take
+from ..kernels.beam_search import SearchResult
+from ..kernels.shortlist import EdgesByLabel
 from . import classifiers
 from .cpu_search import CpuSearch
-from .network import Network, ragged
+from .network import Network
 
 BATCH = 256
 ENCODE_BATCH = 1024
@@ -66,10 +68,10 @@ class Searcher:
         return torch.from_numpy(self.index.edge_scores()).to(self.network.device)
 
     @cached_property
-    def edges_by_label(self) -> ByLabel:
+    def edges_by_label(self) -> EdgesByLabel:
         """The edges grouped by label; made for the first labels that are scored by name."""
         indptr, edges = self.index.by_label()
-        return ByLabel(indptr, self.index.clusters[edges].astype(np.int32), self.edge_scores.cpu().numpy()[edges])
+        return EdgesByLabel(indptr, self.index.clusters[edges].astype(np.int32), self.edge_scores.cpu().numpy()[edges])
 
     @cached_property
     def cpu_search(self) -> CpuSearch:
@@ -133,20 +135,18 @@ class Searcher:
         explain: bool = False,
     ) -> Predictions:
         """`search` in torch, on any device: every path of the beam, the K best labels, all of their classifiers."""
-        network, n_rows = self.network, len(query.phi_BD)
+        network = self.network
         beam_BT, s_BT = self.beam(query)
-        found = search.shortlist_torch(
-            beam_BT, s_BT, self.index.indptr, self.index.labels, self.edge_scores,
-            shortlist_size or network.settings.shortlist_size, self.index.n_labels, Ragged.empty(n_rows),
-            excluded or Ragged.empty(n_rows),
-        )  # fmt: skip
+        edges = TouchedEdges(self.index.indptr, self.index.labels, self.edge_scores)  # of all clusters
+        size = shortlist_size or network.settings.shortlist_size
+        found = shortlist_reference(beam_BT, s_BT, edges, size=size, n_labels=self.index.n_labels, excluded=excluded)
         slots_BS = found.slots_BS.clamp(min=0)
         tables = network.classifier_weights, network.classifier_biases
         z_BS = classifiers.scores_reference(query.phi_BD, found.labels_BS, *tables, None)
         parts = (
             beam_BT.gather(1, slots_BS),
             s_BT.gather(1, slots_BS),
-            search.take(self.edge_scores, found.edges_BS),
+            take(self.edge_scores, found.edges_BS),
             _sigmoid(z_BS),
         )
         return self._rank(found.labels_BS, parts, k, explain)
@@ -164,7 +164,7 @@ class Searcher:
         pieces = []
         for start in range(0, n_rows, BATCH):
             rows = np.arange(start, min(start + BATCH, n_rows))
-            left_out = None if excluded is None else ragged(excluded, rows)[0]
+            left_out = None if excluded is None else Ragged.from_rows(excluded, rows)[0]
             pieces.append(self.search_rows(prepared, rows, k, excluded=left_out, explain=explain))
         return stack(pieces) if pieces else Predictions.empty(k, explain=explain)
 
@@ -181,35 +181,25 @@ class Searcher:
 
     def rank_candidates(self, query: EncodedQuery, k: int, candidates: Ragged, *, explain: bool = False) -> Predictions:
         """The k best of each row's own candidates, scored by `score_labels`."""
-        shape = (len(query.phi_BD), max(1, int(np.diff(candidates.indptr).max(initial=1))))
-        labels_BS = np.full(shape, PAD, dtype=np.int32)
-        for row in range(len(labels_BS)):
-            wanted = candidates.labels[candidates.indptr[row] : candidates.indptr[row + 1]]
-            labels_BS[row, : len(wanted)] = wanted
+        labels_BS = candidates.padded()
         parts = tuple(torch.from_numpy(values) for values in self.score_labels(query, labels_BS))
         return self._rank(torch.from_numpy(labels_BS.astype(np.int64)), parts, k, explain)
 
     def best_paths(self, s_BC: np.ndarray, labels_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(cluster, s_c, e) of the best path to each label over ALL clusters; PAD, 0, 0 where there is none."""
-        from ..kernels.paths import paths_to_labels
-
-        cluster_BS = np.full(labels_BS.shape, PAD, dtype=np.int32)
-        s_BS, e_BS = np.zeros(labels_BS.shape, dtype=np.float32), np.zeros(labels_BS.shape, dtype=np.float32)
-        arrays = (*self.edges_by_label, cluster_BS, s_BS, e_BS)
-        kernels.run(paths_to_labels, len(labels_BS), self.network.threads, s_BC, labels_BS, *arrays)
-        return cluster_BS, s_BS, e_BS
+        return paths.best_paths(s_BC, labels_BS, self.edges_by_label, threads=self.network.threads)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def cluster_scores(self, query: EncodedQuery) -> Tensor:
         """(1), rounded once from float64, so that every way of computing it gives the same number."""
-        return search.cluster_scores(query.logits_BC.double(), self.network.settings.alpha).float()
+        return cluster_scores(query.logits_BC.double(), self.network.settings.alpha).float()
 
     def _rank(self, labels_BS: Tensor, parts: tuple[Tensor, ...], k: int, explain: bool) -> Predictions:
         """The k largest p, the product of the three scores. `parts` are in the order of `PathScores`."""
         _, s_BS, e_BS, classifier_BS = parts
         p_BS = classifier_BS * (s_BS * e_BS)
-        columns_BK = search.top_k(p_BS, k, labels_BS, threads=self.network.threads)
+        columns_BK = top_k(p_BS, k, labels_BS, threads=self.network.threads)
         missing_BK = columns_BK < 0
         columns_BK = columns_BK.clamp(min=0)
 
@@ -230,7 +220,7 @@ def _sigmoid(z_BS: Tensor) -> Tensor:
     return torch.sigmoid(z_BS.double()).float()
 
 
-def predictions_of(found: Found, explain: bool) -> Predictions:
+def predictions_of(found: SearchResult, explain: bool) -> Predictions:
     """What a kernel wrote, as the one result type."""
     parts = None
     if explain:

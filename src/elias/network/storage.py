@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.errors import ModelError
 from ..core.files import read_object, read_tensors, replacing, write_json, write_tensors
 from ..encoders import Encoder, load_encoder
@@ -58,7 +58,7 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
         _linear(weight, bias).to(device),
         index,
         weights,
-        RowTable(torch.from_numpy(biases).to(device), threads=threads),
+        EmbeddingTable(torch.from_numpy(biases).to(device), threads=threads),
         _search_settings(folder / "network.json"),
         threads=threads,
     )
@@ -66,17 +66,17 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
 
 def _classifiers(
     arrays: dict[str, np.ndarray], path: Path, shape: tuple[int, int], device: torch.device, threads: int
-) -> RowTable | QuantizedRows:
+) -> EmbeddingTable | QuantizedRows:
     """Rows as they were saved; a GPU gets them as float32."""
     dtype = arrays["weights"].dtype if "weights" in arrays else np.dtype(np.float32)
     weights = _wanted(arrays, "weights", path, shape, dtype if dtype in (np.uint16, np.int8) else np.float32)
     if weights.dtype == np.float32:
-        return RowTable(torch.from_numpy(weights).to(device), threads=threads)
+        return EmbeddingTable(torch.from_numpy(weights).to(device), threads=threads)
     scales = _wanted(arrays, "scales", path, (shape[0],)) if weights.dtype == np.int8 else None
     stored = QuantizedRows(weights, scales, threads=threads)
     if device.type == "cpu":
         return stored
-    return RowTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)
+    return EmbeddingTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)
 
 
 def _search_settings(path: Path) -> SearchSettings:

@@ -1,4 +1,4 @@
-"""The state of a stage under way, as one safetensors file: weights, optimiser state, running mean, position.
+"""The state of a stage under way, as one safetensors file: weights, optimizer state, running mean, position.
 
 Restored, training goes on as if it had never stopped, bit for bit.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.errors import RunError
 from ..core.files import read_tensors, write_tensors
 from ..core.rounding import as_array, as_tensor
-from .trainer import Position, Trainer
+from .trainer import Trainer, TrainingPosition
 
 
 def save_checkpoint(trainer: Trainer, path: Path) -> None:
@@ -26,7 +26,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         tensors |= {f"table:{name}:{part}": tensor for part, tensor in table.tensors().items()}
     for number, parameter in enumerate(_dense(trainer)):
         tensors[f"dense:{number}"] = parameter.data
-        for part, value in trainer.optimiser.dense.state.get(parameter, {}).items():
+        for part, value in trainer.optimizer.dense.state.get(parameter, {}).items():
             tensors[f"dense:{number}:{part}"] = value
     tensors |= {f"mean:{name}": tensor for name, tensor in trainer.mean.tensors.items()}
     if trainer.parents is not None:
@@ -47,18 +47,18 @@ def restore_checkpoint(trainer: Trainer, path: Path) -> None:
             state = _below(f"dense:{number}:", arrays)
             if state:
                 moved = {part: value if part == "step" else value.to(device) for part, value in state.items()}
-                trainer.optimiser.dense.state[parameter] = moved
+                trainer.optimizer.dense.state[parameter] = moved
         trainer.mean.tensors = {name: tensor.to(device) for name, tensor in _below("mean:", arrays).items()}
         trainer.mean.count = int(about["mean_count"])
         trainer.parents = np.array(arrays["parents"]) if "parents" in arrays else None
-        trainer.at = Position(**json.loads(about["position"]))
+        trainer.at = TrainingPosition(**json.loads(about["position"]))
     except (KeyError, ValueError, TypeError, RuntimeError) as problem:
         message = f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage anew"
         raise RunError(message) from None
 
 
 def _dense(trainer: Trainer) -> list[torch.nn.Parameter]:
-    return [parameter for group in trainer.optimiser.dense.param_groups for parameter in group["params"]]
+    return [parameter for group in trainer.optimizer.dense.param_groups for parameter in group["params"]]
 
 
 def _below(start: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:

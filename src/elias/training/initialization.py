@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..encoders.protocol import Encoder
+from ..encoders.encoder import Encoder
 
 ENCODE_BATCH = 1024
 COLUMNS = 64  # of all label sums that are copied at once

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..core.devices import torch_threads
-from ..core.embedding_table import RowTable
+from ..core.embedding_table import EmbeddingTable
 from ..core.files import write_json
 from ..core.progress import Progress
 from ..core.rng import generator
@@ -37,7 +37,7 @@ from .initialization import (
     scale_rows,
     unit_rows,
 )
-from .trainer import CHOICE, Position, Trainer, TrainingRows
+from .trainer import CHOICE, Trainer, TrainingPosition, TrainingRows
 
 CHECKPOINT = "checkpoint.safetensors"
 WRITE_SHARE = 0.1  # at most this share of the time goes into writing checkpoints
@@ -80,8 +80,8 @@ def new_network(
         encoder,
         clusters.to(device),
         index,
-        RowTable(weights.to(device, _dtype(settings), copy=is_carried), threads=threads),
-        RowTable(biases.clone().to(device), threads=threads),
+        EmbeddingTable(weights.to(device, _dtype(settings), copy=is_carried), threads=threads),
+        EmbeddingTable(biases.clone().to(device), threads=threads),
         SearchSettings(
             alpha=settings.index.alpha,
             beam_size=settings.index.beam_size,
@@ -150,7 +150,7 @@ def train_stage(
     write_json(folder / "stage.json", {"best": best_of(name, trainer.at), "history": trainer.at.history})
 
 
-def best_of(name: str, at: Position) -> dict[str, Any]:
+def best_of(name: str, at: TrainingPosition) -> dict[str, Any]:
     """Which weights were kept, and what they reached on the validation rows; empty without such rows."""
     for record in at.history:
         if record["epoch"] == at.best_epoch:

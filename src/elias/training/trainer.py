@@ -19,18 +19,19 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..core.embedding_table import RowTable, Tape
+from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.metrics import evaluate
 from ..core.noise import Noise
 from ..core.propensity import PropensityModel
+from ..core.ragged import Ragged
 from ..core.rng import key, permutation
-from ..core.row_optimizers import TableOptimiser
+from ..core.row_optimizers import RowOptimizer
 from ..core.settings import StageSettings, known
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from ..encoders.protocol import Learning
-from ..network.network import Batch, Network, ragged
+from ..encoders.encoder import TrainingContext
+from ..network.network import Batch, Network
 from ..network.searcher import Searcher
-from .weight_averaging import RunningMean, settle
+from .weight_averaging import AveragedWeights, flush_tables
 
 CHOICE = "nDCG@5"
 
@@ -54,12 +55,12 @@ class TrainingRows:
         return np.flatnonzero(kinds == kind)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        positives, positive_weights = ragged(self.labels, rows)
-        return Batch(rows, positives, positive_weights, ragged(self.excluded, rows)[0], self.weights[rows])
+        positives, positive_weights = Ragged.from_rows(self.labels, rows)
+        return Batch(rows, positives, positive_weights, Ragged.from_rows(self.excluded, rows)[0], self.weights[rows])
 
 
 @dataclass
-class Position:
+class TrainingPosition:
     """Where a stage is; everything that changes from step to step besides tensors."""
 
     epoch: int = 0
@@ -78,7 +79,7 @@ def rate_factor(step: int, total: int, warmup: float) -> float:
     return min((step + 1) / rise, max(0.0, (total - step) / max(1.0, total - rise)))
 
 
-class Optimiser:
+class Optimizer:
     """One AdamW over dense parameters and tables, in named groups with their own rates."""
 
     def __init__(self, network: Network, settings: StageSettings, seed: int = 0) -> None:
@@ -91,12 +92,12 @@ class Optimiser:
             "classifiers": settings.rate_classifiers,
             "edges": settings.rate_edges,
         }
-        self.table_rates: list[tuple[RowTable, float]] = []
+        self.table_rates: list[tuple[EmbeddingTable, float]] = []
         for name, table in network.tables().items():
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.decay
             kind = settings.optimiser if table.width > 1 else "adamw"
-            table.optimiser = TableOptimiser(kind=kind, decay=decay, epsilon=settings.epsilon)
+            table.optimizer = RowOptimizer(kind=kind, decay=decay, epsilon=settings.epsilon)
             table.start()
             table.key = key(seed, name)
             self.table_rates.append((table, rates[group]))
@@ -107,19 +108,19 @@ class Optimiser:
             groups += [{"params": decayed, "rate": rates[group], "weight_decay": settings.decay}] if decayed else []
             groups += [{"params": plain, "rate": rates[group], "weight_decay": 0.0}] if plain else []
         self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon)
-        self.waiting: list[tuple[RowTable, Tensor, Tensor]] = []
+        self.waiting: list[tuple[EmbeddingTable, Tensor, Tensor]] = []
 
-    def rates_at_once(self, factor: float) -> dict[RowTable, float]:
+    def immediate_rates(self, factor: float) -> dict[EmbeddingTable, float]:
         """Tables whose rows may step as soon as their gradient is known: where no other batch adds to it."""
         return {} if self.settings.accumulate > 1 else {table: factor * rate for table, rate in self.table_rates}
 
-    def step(self, tape: Tape, factor: float, step: int, *, last: bool) -> None:
+    def step(self, buffer: GradientBuffer, factor: float, step: int, *, last: bool) -> None:
         """Step number `step` of the stage; tables step every `accumulate` batches, and at the last one."""
         for group in self.dense.param_groups:
             group["lr"] = factor * group["rate"]
         self.dense.step()
         self.dense.zero_grad(set_to_none=True)
-        self.waiting += tape.gradients()
+        self.waiting += buffer.gradients()
         if (step + 1) % self.settings.accumulate and not last:
             return
         for table, rate in self.table_rates:
@@ -171,9 +172,9 @@ class Trainer:
         self.label_texts = self.label_texts[permutation(len(self.label_texts), seed, stage, 0, "label texts")]
         self.label_texts_an_epoch = round(settings.label_text_share * len(self.label_texts))
         self.label_counts = np.bincount(train.labels[self.texts].indices, minlength=train.labels.shape[1])
-        self.optimiser = Optimiser(network, settings, key(seed, stage, "rounding"))
-        self.mean = RunningMean()
-        self.at = Position()
+        self.optimizer = Optimizer(network, settings, key(seed, stage, "rounding"))
+        self.mean = AveragedWeights()
+        self.at = TrainingPosition()
         self.parents: np.ndarray | None = None  # of the epoch under way; they stay as they were at its start
 
     @property
@@ -187,7 +188,7 @@ class Trainer:
     @property
     def between_steps(self) -> bool:
         """No gradient is waiting for the next batches."""
-        return not self.optimiser.waiting
+        return not self.optimizer.waiting
 
     def run(self) -> None:
         """From wherever `self.at` stands to the end of the stage. Without an epoch, the start is kept."""
@@ -225,12 +226,12 @@ class Trainer:
         number = self.at.epoch * self.steps_per_epoch + self.at.step
         factor = rate_factor(number, self.total_steps, self.settings.warmup)
         rows_B = torch.from_numpy(rows).to(self.network.device)
-        learning = Learning(Tape(rates=self.optimiser.rates_at_once(factor)), noise, rows_B)
+        context = TrainingContext(GradientBuffer(rates=self.optimizer.immediate_rates(factor)), noise, rows_B)
         loss = self.network.loss(
-            self.train.prepared, self.train.batch(rows), parents, learning, self.settings.shortlist_loss_weight
+            self.train.prepared, self.train.batch(rows), parents, context, self.settings.shortlist_loss_weight
         )
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step(learning.tape, factor, number, last=number + 1 == self.total_steps)
+        self.optimizer.step(context.buffer, factor, number, last=number + 1 == self.total_steps)
         return float(loss.detach())
 
     def _close_epoch(self) -> None:
@@ -242,14 +243,14 @@ class Trainer:
         }
         last = at.epoch + 1 == self.epochs
         if self.validation.labels.nnz and (last or (at.epoch + 1) % self.settings.evaluate_every == 0):
-            settle(self.network)
+            flush_tables(self.network)
             record["validation"] = self._consider(is_mean=False)
             if self.mean.count:
                 self.mean.swap(self.network)
                 record["validation_mean"] = self._consider(is_mean=True)
                 self.mean.swap(self.network)
         elif last:
-            settle(self.network)
+            flush_tables(self.network)
             self.keep_best(self.network)
         record["seconds"] = round(at.seconds, 2)
         at.history.append(record)

@@ -23,10 +23,10 @@ def weights_of(network: Network) -> dict[str, Tensor]:
     return dense | {name: table.values for name, table in network.tables().items()}
 
 
-def settle(network: Network) -> None:
+def flush_tables(network: Network) -> None:
     """Bring the lazy decay of every table up to date."""
     for table in network.tables().values():
-        table.settle()
+        table.flush()
 
 
 def load_weights(network: Network, tensors: dict[str, Tensor]) -> None:
@@ -37,7 +37,7 @@ def load_weights(network: Network, tensors: dict[str, Tensor]) -> None:
         tensor.copy_(tensors[name])
 
 
-class RunningMean:
+class AveragedWeights:
     """The mean of the weights at the moments `add` was called."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class RunningMean:
         self.tensors: dict[str, Tensor] = {}
 
     def add(self, network: Network) -> None:
-        settle(network)
+        flush_tables(network)
         self.count += 1
         for name, tensor in weights_of(network).items():
             if name in NOT_AVERAGED:

@@ -1,8 +1,15 @@
 """Equation (5) on the CPU: e = min(1, beta * softmax) over ragged rows of edge logits, and its gradient.
 
-A range owns its rows. Sums are loops of their own, which write nothing: a loop that adds up and writes takes another
-way, and adds in another order, where its arrays happen to lie close together.
-Twin: `elias.index.cluster_scores.edge_scores_torch`.
+    e_l = min(1, x_l),  x = beta * softmax(a)
+    de/da: with g the gradient of e where it is not clamped, 0 elsewhere,
+    grad_l = x_l * (g_l - sum_m g_m x_m / beta)        since d softmax_m / d a_l = softmax_m ([m = l] - softmax_l)
+
+In: CSR rows of logits. Out: x, which the caller clamps, and the gradient of the logits. A range owns its rows.
+Definition: `elias.index.edge_scores.edge_scores_reference`.
+
+Sums are loops of their own, which write nothing. A compiler turns a loop that adds up and writes into two versions,
+one for arrays that may overlap and one for arrays that do not, and these add in different orders: the result would
+depend on where memory happens to lie.
 """
 
 from __future__ import annotations

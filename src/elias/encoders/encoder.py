@@ -1,7 +1,7 @@
 """What the rest of ELIAS knows about an encoder phi: x -> R^d.
 
 An encoder prepares inputs once (they become arrays that can be memory-mapped) and then encodes batches of
-prepared rows. Its small parameters are ordinary torch parameters; a large one is a `RowTable`.
+prepared rows. Its small parameters are ordinary torch parameters; a large one is a `EmbeddingTable`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..core.embedding_table import RowTable, Tape
+from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.noise import Noise
 
 
@@ -34,10 +34,10 @@ class Inputs:
 
 
 @dataclass
-class Learning:
+class TrainingContext:
     """What a forward pass needs in training and not in prediction."""
 
-    tape: Tape
+    buffer: GradientBuffer
     noise: Noise
     rows_B: Tensor  # numbers of the training rows, which key the noise
 
@@ -56,7 +56,7 @@ class Encoder(Protocol):
         """Inputs as arrays that `encode` takes rows of; large ones are written to `folder` and memory-mapped."""
         ...
 
-    def encode(self, prepared: Any, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+    def encode(self, prepared: Any, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         """phi of the given prepared rows, float32 [B, dim]."""
         ...
 
@@ -64,7 +64,7 @@ class Encoder(Protocol):
         """The parameters that are learned densely."""
         ...
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         """The parameters that are learned by row."""
         ...
 

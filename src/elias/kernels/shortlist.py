@@ -1,13 +1,20 @@
-"""Equation (6) on the CPU: the best path of every label, then the K best labels of every row.
+"""Equation (6) on the CPU: the best path of every label, then the K best labels of every row; and `top_k`.
 
-A score and a label make one 64-bit key, score bits first and the label inverted below them, so that one
-unsigned comparison means "higher score, then lower label".
+    yhat_l = max over paths of s_c * e_{c,l}
 
-`best_paths` holds a few times K candidates. When they are full, and after the best cluster, the K best stay and the
-K-th is from then on the bar: a path below it cannot enter the shortlist and costs one comparison. Candidates are found
-by label through a sparse set: `place_of[label]` is believed only if the candidate at that place has this label, so it
-needs no clearing, however many labels there are.
-Twins: `elias.index.shortlist.shortlist_torch`, `elias.index.cluster_scores.top_k_torch`.
+Order. A score and a label make one 64-bit key: the score's bits above, the inverted label below. One unsigned
+comparison of keys then means "higher score, then lower label", and the K best are K numbers to select.
+
+Threshold. `shortlist_rows` holds a few times K candidates. When they are full, and after the best cluster, the K best
+stay and the K-th score becomes a threshold that only rises: a path below it cannot enter the shortlist, and costs one
+comparison.
+
+Sparse set. Candidates are found by label through `place_of[label]`, an array of L places that is never cleared. An
+entry counts only if it points at a candidate that exists AND that candidate has this very label; whatever an earlier
+row left behind fails one of the two. So a row costs what it touches, however many labels there are.
+
+Definitions: `elias.index.shortlist.shortlist_reference`, `best_paths_reference`, and
+`elias.index.cluster_scores.top_k_reference`.
 """
 
 from __future__ import annotations
@@ -18,10 +25,10 @@ import numpy as np
 from numba import njit
 
 LOW32 = np.uint64(0xFFFFFFFF)
-ROOM = 3  # candidates held, in shortlists
+ROOM = 3  # candidates held per place of the shortlist
 
 
-class ByLabel(NamedTuple):
+class EdgesByLabel(NamedTuple):
     """The edges of label l come from clusters[indptr[l] : indptr[l + 1]], rising, with these scores."""
 
     indptr: np.ndarray
@@ -32,6 +39,9 @@ class ByLabel(NamedTuple):
 @njit(cache=True, nogil=True)
 def key_of(score, number):  # type: ignore[no-untyped-def]
     """Larger for a higher score (any sign, -0.0 equals 0.0), then for a lower number."""
+    # Bits of floats order as their numbers do, but for the sign: negative ones order backwards and above all others.
+    # Inverting negative bits, and setting the sign bit of the others, puts all of them in order. Adding 0.0 makes
+    # -0.0 into 0.0.
     bits = np.float32(score + np.float32(0.0)).view(np.uint32)
     if bits >> np.uint32(31):
         raised = np.uint64(np.uint32(~bits))
@@ -42,12 +52,16 @@ def key_of(score, number):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def select_largest(keys, count, wanted):  # type: ignore[no-untyped-def]
-    """Move the `wanted` largest of keys[:count] to the front. Quickselect without branches on what is compared."""
+    """Move the `wanted` largest of keys[:count] to the front: quickselect.
+
+    The inner loop swaps always and counts the comparison as 0 or 1. A branch on a comparison of random keys is
+    predicted wrongly half of the time, which costs more than the swap.
+    """
     low, high = 0, count - 1
     while low < high:
         middle = (low + high) >> 1
         a, b, c = keys[low], keys[middle], keys[high]
-        pivot = max(min(a, b), min(max(a, b), c))
+        pivot = max(min(a, b), min(max(a, b), c))  # the median of three
         at = high if pivot == c else middle if pivot == b else low
         keys[at], keys[high] = keys[high], pivot
         larger = low  # keys[low:larger] > pivot >= keys[larger:i]
@@ -121,17 +135,17 @@ def best_path_to(label, clusters_T, cluster_scores_T, indptr, edge_labels, edge_
 
 
 @njit(cache=True, nogil=True)
-def not_below(factor, scores, bar, chosen):  # type: ignore[no-untyped-def]
-    """Where factor * score is not below the bar; returns how many. Without a branch that could not be foretold."""
+def not_below(factor, scores, threshold, chosen):  # type: ignore[no-untyped-def]
+    """Where factor * score is not below the threshold; returns how many. No branch: it would be mispredicted."""
     count = 0
     for i in range(scores.size):
         chosen[count] = i
-        count += not factor * scores[i] < bar
+        count += not factor * scores[i] < threshold
     return count
 
 
 @njit(cache=True, nogil=True)
-def best_paths(  # type: ignore[no-untyped-def]
+def shortlist_rows(  # type: ignore[no-untyped-def]
     start, stop, clusters_BT, cluster_scores_BT, indptr, edge_labels, edge_scores, n_labels,
     positive_indptr, positive_labels, excluded_indptr, excluded_labels,
     labels_BS, slots_BS, edges_BS, positive_slots, positive_edges, positive_ranks,
@@ -152,12 +166,13 @@ def best_paths(  # type: ignore[no-untyped-def]
         longest = max(longest, indptr[cluster + 1] - indptr[cluster])
     keys, chosen = np.empty(room, dtype=np.uint64), np.empty(longest, dtype=np.int32)
     for row in range(start, stop):
-        # Excluded labels are candidates that no path can improve, kept before all others.
+        # Excluded labels are candidates of infinite score, before all others: no path can improve them, and what is
+        # written begins behind them.
         first = 0
         for j in range(excluded_indptr[row], excluded_indptr[row + 1]):
             label_at[first], score_at[first], place_of[excluded_labels[j]] = excluded_labels[j], np.inf, first
             first += 1
-        count, bar = first, np.float32(-1.0)
+        count, threshold = first, np.float32(-1.0)
         for slot in range(clusters_BT.shape[1]):
             cluster = clusters_BT[row, slot]
             if cluster < 0:
@@ -165,25 +180,27 @@ def best_paths(  # type: ignore[no-untyped-def]
             cluster_score, first_edge = cluster_scores_BT[row, slot], indptr[cluster]
             scores = edge_scores[first_edge : indptr[cluster + 1]]
             labels = edge_labels[first_edge : indptr[cluster + 1]]
-            for j in range(not_below(cluster_score, scores, bar, chosen)):
+            for j in range(not_below(cluster_score, scores, threshold, chosen)):
                 i = chosen[j]
                 score, label = cluster_score * scores[i], labels[i]
-                if score < bar:  # it has risen
+                if score < threshold:  # it has risen since `not_below`
                     continue
                 place = place_of[label]
                 if not (0 <= place < count and label_at[place] == label):
                     if count == room:
-                        count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
+                        count, threshold = keep_best(
+                            first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys
+                        )
                     place = count
                     count += 1
                     label_at[place], place_of[label] = label, place
                 elif not score > score_at[place]:
                     continue
                 score_at[place], slot_at[place], edge_at[place] = score, slot, first_edge + i
-            if slot == 0 and count - first > size:  # the best cluster: few edges of the others reach its K-th label
-                count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
+            if slot == 0 and count - first > size:  # few edges of the other clusters reach the K-th label of the best
+                count, threshold = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
         if count - first > size:
-            count, bar = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
+            count, threshold = keep_best(first, count, size, label_at, score_at, slot_at, edge_at, place_of, keys)
         write_best_first(
             first, count, label_at, score_at, slot_at, edge_at, place_of, keys,
             labels_BS[row], slots_BS[row], edges_BS[row],
@@ -222,7 +239,7 @@ def top_k(start, stop, scores_BN, order_BN, out_BK):  # type: ignore[no-untyped-
             continue
         select_largest(keys, count, kept)
         lowest = keys[:kept].min()
-        # Keys do not hold their column: find the columns of the chosen ones, then order those.
+        # A key holds the order, not the column: collect the columns of the selected keys, then sort those.
         found = 0
         for column in range(n_columns):
             if order_N[column] >= 0:
@@ -248,7 +265,7 @@ def strongest_path(label, s_C, indptr, clusters, scores):  # type: ignore[no-unt
 
 @njit(cache=True, nogil=True)
 def paths_to_labels(start, stop, s_BC, labels_BS, indptr, clusters, scores, cluster_BS, s_BS, e_BS):  # type: ignore[no-untyped-def]
-    """The strongest path to each label; -1 has none."""
+    """The strongest path to each label; a pad (-1) has none."""
     for row in range(start, stop):
         for column in range(labels_BS.shape[1]):
             label = labels_BS[row, column]

@@ -1,12 +1,17 @@
-"""The first look at a query's classifiers: bounds of p from int8 codes, which say what need not be read in full.
+"""Bounds of p = yhat * sigmoid(w . phi + b) from int8 codes of w: which rows need not be read in full.
 
-A row is w = scale * code + rest, phi = step * whole + left with whole numbers `whole`, and so
+A row is w = scale * code + rest. phi is quantized too, phi = step * whole + left with 16-bit integers `whole`, and so
 
-    w.phi = scale * step * code.whole  +  rest.phi  +  scale * code.left
+    w . phi = scale * step * (code . whole)  +  rest . phi  +  scale * (code . left)
 
-The first product is a sum of whole numbers and exact. |rest.phi| <= |rest| |phi| (Cauchy-Schwarz), and the error bound
-of a row holds |rest| with room for rounding; |scale * code.left| <= 127 sqrt(d) scale |left|. The rounding of the bias
-is added here. If z is off by at most e, then sigmoid(z - e) <= sigmoid of the exact z <= sigmoid(z + e).
+The first product is a sum of integers, which is exact and fast. The others are bounded by Cauchy-Schwarz,
+
+    |rest . phi| <= |rest| |phi|            |scale * code . left| <= scale * 127 sqrt(D) * |left|
+
+where the error bound of a row (`kernels/quantization.py`) holds |rest| with room for rounding. If z is off by at most
+`error`, then sigmoid(z - error) <= sigmoid of the exact z <= sigmoid(z + error), because sigmoid rises.
+
+In: candidates of a query in its scratch. Out: `low_at` and `high_at` of each, low <= p <= high.
 """
 
 from __future__ import annotations
@@ -21,16 +26,16 @@ from .exponent import exp
 from .prefetch import fetch
 from .steps import FAST
 
-AHEAD = 12  # rows fetched before they are read
-SLACK = 1e-6  # relative rounding of sigmoid, product and of z itself, generously
-LEAST = 1e-43  # rounding of the smallest floats, which have few digits
+AHEAD = 12  # rows ahead of the one being read that are prefetched
+SLACK = 1e-6  # more than the relative rounding error of sigmoid, of the product and of z itself
+LEAST = 1e-43  # more than the rounding error of denormal floats, which have few digits
 LARGEST_CODE = 127
-MOST = 2**31 - 1  # that a sum of whole products may reach
+MOST = 2**31 - 1  # that a sum of integer products may reach
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def in_steps(phi):  # type: ignore[no-untyped-def]
-    """(whole, step, |left|) of phi = step * whole + left; whole numbers so small that no sum with codes overflows."""
+def quantize_query(phi):  # type: ignore[no-untyped-def]
+    """(whole, step, |left|) of phi = step * whole + left; integers so small that no sum with codes overflows."""
     limit = max(1, min(32767, MOST // (LARGEST_CODE * max(1, phi.size))))
     largest = 0.0
     for value in phi:
@@ -55,16 +60,16 @@ def whole_dot(codes, whole):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def first_look(first, count, phi, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
+def bound_scores(first, count, phi, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
     """Bounds low_at and high_at of the scores p of the candidates first..count, from int8 codes."""
-    whole, step, left = in_steps(phi)
-    look_at(first, count, whole, step, left, phi_norm, classifiers, scratch)
+    whole, step, left = quantize_query(phi)
+    approximate_logits(first, count, whole, step, left, phi_norm, classifiers, scratch)
     bounds_of(first, count, scratch.yhat_at, scratch.low_at, scratch.high_at)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def look_at(first, count, whole, step, left, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
-    """z of the candidates into low_at, how far it can be off into high_at; phi is given in steps."""
+def approximate_logits(first, count, whole, step, left, phi_norm, classifiers, scratch):  # type: ignore[no-untyped-def]
+    """z of the candidates into low_at, how far it can be off into high_at; phi is given quantized."""
     label_at, dim = scratch.label_at, whole.size
     flat, facts = classifiers.codes.reshape(-1), classifiers.facts.reshape(-1)
     norm, per_scale = np.float64(phi_norm), LARGEST_CODE * math.sqrt(dim) * left

@@ -1,4 +1,10 @@
-"""Making what `kernels.find` reads: int8 codes of rows with an error bound, bfloat16 rows, edges by falling score."""
+"""Rows of classifiers in fewer bytes: int8 codes with an error bound, and bfloat16.
+
+    int8       row = scale * code + rest, code in -127..127
+    bfloat16   the upper 16 bits of a float32, rounded to the nearest, ties to even
+
+Definitions: `elias.network.quantization`, in numpy.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,6 @@ import numpy as np
 from numba import njit
 
 from .numbers import as_float
-from .paths import LOW32, key_of
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -21,7 +26,7 @@ def encode_rows(start, stop, rows, codes, scales, errors):  # type: ignore[no-un
         largest = np.float32(0.0)
         for d in range(dim):
             largest = max(largest, abs(as_float(rows[row, d])))
-        # A row of numbers too small to divide by has codes 0, and is all rest.
+        # A row whose numbers are too small to divide by has codes 0, and is all rest.
         scale = np.float32(largest / np.float32(127.0)) if largest > np.float32(1e-30) else np.float32(0.0)
         inverse = np.float32(1.0) / scale if scale > 0 else np.float32(0.0)
         scales[row] = scale
@@ -58,21 +63,7 @@ def round_to_bfloat16(start, stop, rows, out):  # type: ignore[no-untyped-def]
     """The nearest bfloat16 of every value, as its 16 bits; ties to even."""
     for row in range(start, stop):
         for d in range(rows.shape[1]):
+            # Adding 0x7FFF carries into the upper half where the lower one is above its middle; adding the lowest bit
+            # of the upper half too makes the middle itself go to the even neighbor.
             bits = np.float32(rows[row, d]).view(np.uint32)
             out[row, d] = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-
-
-@njit(cache=True, nogil=True)
-def sort_edges(start, stop, indptr, labels, scores, sorted_labels, sorted_scores):  # type: ignore[no-untyped-def]
-    """The edges of clusters start..stop by falling score, equal scores by label."""
-    for cluster in range(start, stop):
-        first, count = indptr[cluster], indptr[cluster + 1] - indptr[cluster]
-        keys = np.empty(count, dtype=np.uint64)
-        for i in range(count):
-            keys[i] = key_of(scores[first + i], labels[first + i])
-        keys.sort()
-        for i in range(count):
-            key = keys[count - 1 - i]
-            sorted_labels[first + i] = np.int32(LOW32 - (key & LOW32))
-            # Scores are not negative, so the upper half is the score's bits with the sign bit set.
-            sorted_scores[first + i] = np.uint32((key >> np.uint64(32)) & np.uint64(0x7FFFFFFF)).view(np.float32)
