@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .find import classifier_of
+from .beam_search import classifier_of
 from .inverted_index import accumulate, best_labels, clear, product
 from .knn import vote_rows
 from .margins import clear_margins, label_margins, sum_margins
-from .paths import strongest_path
+from .shortlist import strongest_path
 from .prefetch import fetch, fetch_one
 
 # One list for the whole package: the second axis of `Features.values`. A new feature is one name here, one line in a

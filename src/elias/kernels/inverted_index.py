@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .paths import LOW32, key_of, select_largest
+from .shortlist import LOW32, key_of, select_largest
 from .steps import FAST
 
 BLOCK = 4096  # labels whose sums stay in the nearest cache while the columns are added

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from .features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
-from .paths import LOW32, key_of, top_k
+from .shortlist import LOW32, key_of, top_k
 from .steps import FAST
 
 PLAIN = len(FEATURES)

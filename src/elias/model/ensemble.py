@@ -22,7 +22,7 @@ import numpy as np
 from ..core.errors import InputError, ModelError
 from ..core.files import read_object, replacing, write_json
 from ..core.predictions import ID_PARTS, PAD, Predictions
-from ..dataset.rows import LabelSet
+from ..dataset.labels import LabelSet
 from ..network.network import Network
 from ..network.searcher import Searcher
 from .model import Model

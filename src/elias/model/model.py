@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ..core.errors import InputError
 from ..core.predictions import Predictions
-from ..dataset.rows import LabelSet
+from ..dataset.labels import LabelSet
 from ..encoders.encoder import Inputs
 from ..encoders.tfidf import TfIdf
 from ..network.cpu_search import CpuSearch

@@ -18,7 +18,6 @@ from ..core.errors import DataError, SettingsError
 from ..core.files import read_tensors, write_tensors
 from ..core.progress import Progress
 from ..core.settings import EncoderSettings, Settings, known
-from ..core.sparse_files import open_csr, write_csr
 from ..dataset import Dataset, Rows
 from ..dataset.label_texts import with_label_texts
 from ..dataset.split import TwinsOf, reserve
@@ -26,7 +25,7 @@ from ..encoders import Encoder, Inputs, load_encoder
 from ..encoders.bag import BagEncoder
 from ..encoders.dense import DenseEncoder
 from ..encoders.svd import svd_embeddings
-from ..encoders.tfidf import TfIdf
+from ..encoders.tfidf import TfIdf, open_csr, write_csr
 from ..training.trainer import TrainingRows
 from .context import FitContext
 from .near_duplicates import near_duplicates
@@ -118,7 +117,14 @@ def _open(context: FitContext, folder: Path) -> FeatureSet:
         assert words is not None
         bows[name] = words
     return FeatureSet(
-        *found.values(), bows["train"], bows["calibration"], parts["calibration"], vectorizer, folder
+        train=found["train"],
+        validation=found["validation"],
+        held_out=found["calibration"],
+        bow=bows["train"],
+        bow_held_out=bows["calibration"],
+        held_out_rows=parts["calibration"],
+        vectorizer=vectorizer,
+        folder=folder,
     )
 
 

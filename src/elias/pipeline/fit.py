@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import kernels
-from ..core.defaults import resolve
+from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError
 from ..core.files import FolderLock, disk_errors, link_or_copy, link_tree, read_object, remove, replacing
 from ..core.progress import SILENT, Progress
 from ..core.settings import Settings
 from ..dataset import Dataset
-from ..dataset.sizes import describe, size_of, training_counts
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
@@ -85,7 +84,7 @@ def model_step(context: FitContext, features: FeatureSet, network: TrainedNetwor
         for file in [path for step in ranking for path in sorted(step.iterdir())]:
             if file.name not in MARKS:
                 link_or_copy(file, folder / file.name)
-        counts, n_train = training_counts(data)
+        counts, n_train = data.training_counts()
         model = Model(
             network=open_network(context, network.stage),
             labels=data.labels,
@@ -250,14 +249,14 @@ def _fit_in(
     """The finished model of one run. `first`: the resolved settings of member 0, which the others have too."""
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     if first is None:
-        resolved = resolve(given.updated(machine), size_of(data))
+        resolved = resolve(given.updated(machine), data.size())
     else:
         resolved = first.updated({"run.member": given.run.member})
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
     if settings.run.check_memory:
-        refuse_if_too_large(estimate_fit(data, settings, size_of(data)), available_bytes())
+        refuse_if_too_large(estimate_fit(data, settings, data.size()), available_bytes())
     pick_threads(settings.run.threads)
-    run.progress.say(describe(settings, data))
+    run.progress.say(describe(settings, data.size(), data.name))
     if settings.run.kernels and kernels.are_new():
         run.progress.say("  compiling the kernels, once for this installation: about a minute in all")
     context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device))

@@ -22,7 +22,7 @@ from ..core.files import read_object, read_tensors, write_json, write_tensors
 from ..core.rng import generator
 from ..core.settings import StageSettings, known, noise_seed
 from ..encoders import load_encoder
-from ..encoders.centroids import label_centroids, psi
+from ..encoders.tfidf import label_centroids, psi
 from ..index.adjacency import learnable_index, matching
 from ..index.clustering import balanced_clusters
 from ..index.label_index import LabelIndex

@@ -94,7 +94,8 @@ def fit_score_model(
         return fit_score(some.features, some.right, settings, loss, seed)
 
     # Side by side, each on one thread: torch's own threads spin while they wait, which takes minutes on a busy machine.
-    whole, *others = kernels.run_ranges(learn, range(len(chosen) + 1), threads)
+    models: list[ScoreModel] = kernels.run_ranges(learn, range(len(chosen) + 1), threads)
+    whole, *others = models
     crossed = np.zeros(real.shape, dtype=np.float32)
     for learned, kept in zip(others, chosen[1:], strict=True):
         crossed[~kept] = learned(held_out.take(~kept).features, threads=threads)

@@ -72,7 +72,7 @@ class RankingParts:
 
     @cached_property
     def log_counts(self) -> np.ndarray:
-        return np.log1p(self.counts).astype(np.float32)
+        return np.asarray(np.log1p(self.counts), dtype=np.float32)
 
     @cached_property
     def margins(self) -> Margins:

@@ -24,7 +24,7 @@ from .. import kernels
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
 from ..core.settings import RankerSettings
-from ..encoders.centroids import normalize_rows
+from ..encoders.tfidf import normalise_rows
 from .sparse_rows import SparseRows
 
 NAME = "linear_ranker.safetensors"
@@ -167,7 +167,7 @@ def with_embedding(bow: sp.csr_matrix, phi: np.ndarray) -> sp.csr_matrix:
     places = np.arange(bow.indptr[-1]) + dim * np.repeat(np.arange(n_rows), lengths)
     indices[places], data[places] = bow.indices, bow.data
     places = (indptr[:-1] + lengths)[:, None] + np.arange(dim)
-    indices[places], data[places] = bow.shape[1] + np.arange(dim), normalize_rows(phi)
+    indices[places], data[places] = bow.shape[1] + np.arange(dim), normalise_rows(phi)
     joined = sp.csr_matrix((data, indices, indptr), shape=(n_rows, bow.shape[1] + dim))
     joined.has_sorted_indices = True
     return joined

@@ -131,9 +131,12 @@ class LearnedScore:
         """As the kernel reads them."""
         from ..kernels.score_model import Weights
 
-        arrays = (self.mean, 1 / self.spread, self.linear, self.hidden.T, self.shift, self.out)
-        held = [np.ascontiguousarray(array, dtype=np.float32) for array in arrays]
-        return Weights(*held, np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST))
+        mean, inverse, linear, hidden, shift, out = (
+            np.ascontiguousarray(array, dtype=np.float32)
+            for array in (self.mean, 1 / self.spread, self.linear, self.hidden.T, self.shift, self.out)
+        )
+        numbers = np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST)
+        return Weights(mean, inverse, linear, hidden, shift, out, *numbers)
 
     def as_dict(self) -> dict[str, Any]:
         return {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
@@ -166,7 +169,7 @@ class ScoreModel:
         """The score of every candidate [B, m]; `reference` as in `ReferenceScores`."""
         if self.learned is not None:
             return self.learned(features, reference, threads=threads)
-        product = p_of(features) * q_of(features.values[:, FEATURES.index("margin")], self.loss)
+        product: np.ndarray = p_of(features) * q_of(features.values[:, FEATURES.index("margin")], self.loss)
         if self.tree is None:
             return product
         mixed = self.tree_weight * self.tree(tree_inputs(features, self.loss)) + (1 - self.tree_weight) * product
