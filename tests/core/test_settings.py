@@ -43,7 +43,7 @@ def test_a_change_leaves_the_original_alone() -> None:
         ("encoder.dropout", 1.5, "must be at most 0.99"),
         ("encoder.dropout", "nan", "must be a finite number"),
         ("encoder.kind", "bags", 'must be one of auto, bag, transformer, hybrid, vectors; did you mean "bag"?'),
-        ("encoder.frozen", "maybe", "say true or false"),
+        ("encoder.frozen", "maybe", "must be true or false"),
     ],
 )
 def test_what_a_bad_setting_says(path: str, value: object, expected: str) -> None:

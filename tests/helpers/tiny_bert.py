@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from elias.core.embedding_table import GradientBuffer
@@ -16,10 +17,6 @@ from elias.core.noise import Noise
 from elias.core.settings import EncoderSettings
 from elias.encoders import TrainingContext
 from elias.encoders.transformer import TransformerEncoder
-
-transformers = pytest.importorskip(
-    "transformers", reason="needs the extra `transformers`: make minilm, or pip install -e '.[transformers]'"
-)
 
 DIM = 16
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

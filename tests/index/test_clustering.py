@@ -1,4 +1,4 @@
-"""Balanced clustering against a plain numpy twin, and the promises it makes."""
+"""Balanced clustering: the kernel, its definition and a recursive one in plain numpy agree; and what it promises."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elias import kernels
 from elias.core.errors import InputError
 from elias.core.rng import generator
 from elias.encoders.tfidf import normalise_rows, open_csr, write_csr
@@ -62,11 +63,14 @@ def slow_clusters(rows: np.ndarray, n_clusters: int, seed: int, iterations: int 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("n_labels", "n_clusters"), [(2, 2), (9, 3), (40, 8), (57, 7), (30, 1), (3, 5)])
-def test_agrees_with_twin(n_labels: int, n_clusters: int, seed: int) -> None:
+def test_kernel_and_definition_are_the_recursive_formula(n_labels: int, n_clusters: int, seed: int) -> None:
     rows = random_rows(n_labels, 6, seed)
     got = balanced_clusters(sp.csr_matrix(rows), n_clusters, seed=seed)
     assert got.dtype == np.int32
     assert got.tolist() == slow_clusters(rows, n_clusters, seed).tolist()
+    for centroids in (rows, sp.csr_matrix(rows)):
+        with kernels.reference():
+            assert balanced_clusters(centroids, n_clusters, seed=seed).tolist() == got.tolist()
     few = balanced_clusters(sp.csr_matrix(rows), n_clusters, seed=seed, iterations=2)
     assert few.tolist() == slow_clusters(rows, n_clusters, seed, iterations=2).tolist()
 

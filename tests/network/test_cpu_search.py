@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.dense_equations as dense
+from elias import kernels
 from elias.core.embedding_table import EmbeddingTable
 from elias.core.predictions import Predictions
 from elias.core.ragged import Ragged
@@ -81,6 +82,31 @@ def test_whole_numbers_give_the_very_same_labels(seed: int) -> None:
     query = searcher.encode(torch.from_numpy(phi), np.arange(5))
     found = searcher.search(query, k, excluded=excluded)
     np.testing.assert_array_equal(found.labels, searcher.search_reference(query, k, excluded=excluded).labels)
+
+
+@settings(max_examples=40)
+@given(SEEDS)
+def test_given_labels_score_the_same_by_kernels_and_by_definition(seed: int) -> None:
+    network, phi, k, lists = random_case(np.random.default_rng(seed))
+    searcher = Searcher(network)
+    query = searcher.encode(torch.from_numpy(phi), np.arange(len(phi)))
+    found = searcher.rank_candidates(query, k, lists, explain=True)
+    with kernels.reference():
+        expected = searcher.rank_candidates(query, k, lists, explain=True)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=2e-5, atol=1e-30)
+    for row in range(len(phi)):
+        wanted = set(lists.labels[lists.indptr[row] : lists.indptr[row + 1]].tolist())
+        assert set(found.labels[row][found.labels[row] >= 0].tolist()) <= wanted
+
+
+def test_the_definition_makes_no_tables_of_the_kernels() -> None:
+    network, phi, k, excluded = random_case(np.random.default_rng(0))
+    searcher = Searcher(network)
+    with kernels.reference():
+        found = searcher.search_rows(torch.from_numpy(phi), np.arange(len(phi)), k, excluded=excluded)
+    assert "cpu_search" not in vars(searcher)
+    by_kernel = searcher.search_rows(torch.from_numpy(phi), np.arange(len(phi)), k, excluded=excluded)
+    np.testing.assert_allclose(found.scores, by_kernel.scores, rtol=2e-5, atol=1e-30)
 
 
 @settings(max_examples=60)
@@ -217,8 +243,23 @@ def test_bfloat16_is_torchs_bfloat16() -> None:
     rows[0, :6] = [0.0, -0.0, 1e-45, 1.00390625, 1.01171875, -3e38]  # two ties among them
     stored = QuantizedRows.of(rows, "bfloat16", threads=3)
     np.testing.assert_array_equal(stored.decoded(), torch.from_numpy(rows).bfloat16().float().numpy())
+    with kernels.reference():
+        np.testing.assert_array_equal(QuantizedRows.of(rows, "bfloat16").rows, stored.rows)
     some = torch.tensor([3, 3, 0])
     np.testing.assert_array_equal(stored.gather(some).numpy(), stored.decoded()[some.numpy()])
+
+
+@settings(max_examples=60)
+@given(SEEDS)
+def test_int8_codes_are_those_of_the_definition(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = (rng.normal(size=(9, 30)) * 10.0 ** rng.integers(-40, 30, (9, 1))).astype(np.float32)
+    rows[rng.random(rows.shape) < rng.choice([0.0, 0.5, 1.0])] = 0.0
+    by_kernel = QuantizedRows.of(rows, "int8", threads=2)
+    with kernels.reference():
+        by_definition = QuantizedRows.of(rows, "int8")
+    np.testing.assert_array_equal(by_kernel.rows, by_definition.rows)
+    np.testing.assert_array_equal(by_kernel.scales, by_definition.scales)
 
 
 @settings(max_examples=60)
@@ -228,7 +269,9 @@ def test_the_bound_of_the_codes_holds(seed: int) -> None:
     rows, dim = int(rng.integers(1, 30)), int(rng.integers(1, 600))
     weights = (rng.normal(size=(rows, dim)) * 10.0 ** rng.integers(-20, 6)).astype(np.float32)
     weights[rng.random(weights.shape) < rng.choice([0.0, 0.5, 1.0])] = 0.0
-    made = classifiers_with_codes(EmbeddingTable(torch.from_numpy(weights)), EmbeddingTable(torch.zeros(rows, 1)), threads=2)
+    made = classifiers_with_codes(
+        EmbeddingTable(torch.from_numpy(weights)), EmbeddingTable(torch.zeros(rows, 1)), threads=2
+    )
     phi = rng.normal(size=dim).astype(np.float32)
     scales, _, errors, _ = made.facts.T
     approximate = scales * (made.codes.astype(np.float32) @ phi)

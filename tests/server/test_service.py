@@ -255,7 +255,7 @@ def test_a_warning_when_others_can_reach_it(
     folders, _, options = asked[0]
     assert folders == {"a": tiny_model_folder}
     assert (options.host, options.limits.k) == (host, 7)
-    assert ("ANYBODY" in capsys.readouterr().err) == warned
+    assert ("EVERY client" in capsys.readouterr().err) == warned
 
 
 def test_a_model_of_vectors_is_refused(tiny_model: Model, tmp_path: Path) -> None:

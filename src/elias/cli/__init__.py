@@ -2,7 +2,9 @@
 
 Exit codes: 0 done, 1 something else went wrong, 2 wrong usage or argument, 3 data, 4 settings, 5 model folder,
 6 run folder or disk, 7 an optional package is missing, 130 interrupted. An error is one line on standard error.
-Nothing heavy is imported before a command runs, so `--help` is quick.
+
+Each command is a file with `add` (its arguments) and `run` (its steps). `run` imports torch and the rest of the package
+inside the function, so `--help` and wrong arguments are answered at once.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ COMMANDS = (check, fit, predict, evaluate, inspect, compact, serve)
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     top = argparse.ArgumentParser(
         prog="elias",
         description="Match texts to the right few of very many labels.",
-        epilog="Start with `elias check DATA`, then `elias fit DATA -o MODEL`. `elias COMMAND --help` says more.",
+        epilog="Start with `elias check DATA`, then `elias fit DATA -o MODEL`. `elias COMMAND --help` tells more.",
     )
     top.add_argument("--version", action="version", version=f"elias {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -35,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """As `parse_args`, but an unknown option is answered with the one that was probably meant."""
+    """As `ArgumentParser.parse_args`, but the error for an unknown option suggests the most similar one."""
     top = parser()
     args, unknown = top.parse_known_args(arguments)
     if unknown:
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no reason to stop
+            stream.reconfigure(errors="backslashreplace")  # label names may not fit the terminal's encoding
     args = parse(arguments)
     try:
         code = int(args.run(args))
@@ -62,15 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         resumes = args.command == "fit" or (args.command == "predict" and args.output)
-        goes_on = "; the same command goes on where it stopped" if resumes else ""
-        return _fail(f"interrupted{goes_on}", 130)
-    except BrokenPipeError:  # the reader has seen enough, as in `elias predict ... | head`
+        hint = "; run the same command again to continue" if resumes else ""
+        return _fail(f"interrupted{hint}", 130)
+    except BrokenPipeError:  # the reader has stopped, as in `elias predict ... | head`
+        # Python flushes standard output once more at exit; that must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail(str(error), EliasError.exit_code)
     except MemoryError:
-        return _fail("not enough memory; `elias check DATA` says what a fit needs", EliasError.exit_code)
+        return _fail("not enough memory; `elias check DATA` estimates what a fit needs", EliasError.exit_code)
 
 
 def _fail(message: str, code: int) -> int:

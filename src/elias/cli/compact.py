@@ -1,4 +1,4 @@
-"""`elias compact MODEL -o SMALLER`"""
+"""`elias compact MODEL -o SMALLER`: classifiers in fewer bytes, fewer edges per cluster; and what that costs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from ..dataset import Dataset
     from ..model.model import Model
 
-SHOWN = ("P@1", "P@5", "nDCG@5", "R@100")
+METRICS = ("P@1", "P@5", "nDCG@5", "R@100")
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "compact",
         help="save a smaller copy of a model",
-        description="A copy with classifiers in fewer bytes or fewer edges. --data measures what that costs.",
+        description="Save a copy with classifiers in fewer bytes or with fewer edges. --data measures what that costs.",
     )
     parser.add_argument("model", help="model folder")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of the copy; must not exist")
     parser.add_argument("--precision", choices=PRECISIONS, help="how classifiers are stored (default: as they are)")
-    parser.add_argument("--prune", type=int, metavar="N", help="edges a cluster keeps (default: all)")
+    parser.add_argument("--prune", type=int, metavar="N", help="edges kept per cluster (default: all)")
     parser.add_argument("--data", metavar="DATA", help="dataset to measure both models on")
     parser.add_argument("--split", default="test", choices=("test", "validation", "train"), help="which of its rows")
     add_threads(parser)
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     if Path(args.output).exists():
         raise InputError(f"-o {args.output}: exists; remove it first, or choose another name")
-    data = load_dataset(args.data) if args.data else None  # before anything is written
+    data = load_dataset(args.data) if args.data else None  # an error here must come before anything is written
     model = only_member(load(args.model, threads=args.threads), args.model, "compact")
     smaller = compact(model, precision=args.precision, prune=args.prune)
     smaller.save(args.output)
@@ -57,10 +57,10 @@ def _compare(model: Model, smaller: Model, data: Dataset, split: str) -> None:
 
     before, after = (evaluate_model(each, data, split).metrics.values for each in (model, smaller))
     title = f"{data.name}, {split} rows"
-    print(f"\n{title}" + "".join(f"{name:>9}" for name in SHOWN))
+    print(f"\n{title}" + "".join(f"{name:>9}" for name in METRICS))
     for row, values in (("before", before), ("after", after)):
-        print(f"{row:<{len(title)}}" + "".join(f"{values[name]:>9.2f}" for name in SHOWN))
-    print(f"{'change':<{len(title)}}" + "".join(f"{after[name] - before[name]:>+9.2f}" for name in SHOWN))
+        print(f"{row:<{len(title)}}" + "".join(f"{values[name]:>9.2f}" for name in METRICS))
+    print(f"{'change':<{len(title)}}" + "".join(f"{after[name] - before[name]:>+9.2f}" for name in METRICS))
 
 
 def _size(folder: Path) -> int:

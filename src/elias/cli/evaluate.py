@@ -1,4 +1,4 @@
-"""`elias evaluate MODEL DATA`"""
+"""`elias evaluate MODEL DATA`: the metrics of a model on the rows of a dataset, in percent."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def add(commands: Any) -> None:
     parser.add_argument("data", help="dataset folder or file")
     splits = ("test", "validation", "train")
     parser.add_argument("--split", default="test", choices=splits, help="which rows (default test)")
-    parser.add_argument("--rare", type=float, default=0.0, metavar="S", help="rare labels first: 0 (not) to 1")
-    parser.add_argument("--deciles", action="store_true", help="recall by popularity of the labels too")
-    parser.add_argument("--per-label", metavar="FILE", help="write one line a label (tsv): counts and hits")
+    parser.add_argument("--rare", type=float, default=0.0, metavar="S", help="favor rare labels: 0 (not) to 1 (most)")
+    parser.add_argument("--deciles", action="store_true", help="also recall by popularity of the labels")
+    parser.add_argument("--per-label", metavar="FILE", help="write one line per label (tsv): counts and hits")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     add_threads(parser)
     parser.set_defaults(run=run)
@@ -53,13 +53,14 @@ def run(args: argparse.Namespace) -> int:
     print(format_metrics(found.metrics))
     if args.deciles:
         print("\ndecile (popular first)   labels   recall@100   share of R@100")
-        for d in found.deciles:
-            print(f"{d.decile + 1:>22} {d.labels:>8,} {d.recall:>12.2f} {d.contribution:>16.2f}")
+        for item in found.deciles:
+            print(f"{item.decile + 1:>22} {item.labels:>8,} {item.recall:>12.2f} {item.contribution:>16.2f}")
     print(f"{found.metrics.rows:,} rows in {found.seconds:.1f} s", file=sys.stderr)
     return 0
 
 
 def _write_per_label(path: Path, found: Any) -> None:
+    """A table of the labels that occur in these rows or were predicted for one of them."""
     from ..core.files import replacing
 
     per_label = found.per_label()

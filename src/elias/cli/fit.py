@@ -1,4 +1,4 @@
-"""`elias fit DATA -o MODEL`"""
+"""`elias fit DATA -o MODEL`: train a model. `elias fit --settings` lists every setting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
-from .options import add_settings, add_threads, changes
+from .options import add_settings, add_threads, changed_settings
 
 
 def add(commands: Any) -> None:
@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         "fit",
         help="train a model",
         description="Train a model on a dataset. Works in MODEL.run/ and puts the finished model at MODEL. "
-        "Interrupted or killed, the same command goes on where it stopped.",
+        "After an interruption, the same command continues where it stopped.",
     )
     parser.add_argument("data", nargs="?", help="dataset folder or file (see docs/data.md)")
     parser.add_argument("-o", "--output", metavar="MODEL", help="folder of the model to write")
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.data is None or args.output is None:
         args.parser.error("DATA and -o MODEL are needed")
-    settings = Settings().updated(changes(args))
+    settings = Settings().updated(changed_settings(args))
 
     from ..core.progress import Progress
     from ..dataset import load_dataset
@@ -62,8 +62,8 @@ def settings_table() -> str:
         values = getattr(Settings(), section.name)
         for item in fields(values):
             default = getattr(values, item.name)
-            shown = "auto" if default is None else f"{default}"
-            lines.append((f"{section.name}.{item.name}", shown, item.metadata["letter"], item.metadata["what"]))
+            text = "auto" if default is None else f"{default}"
+            lines.append((f"{section.name}.{item.name}", text, item.metadata["letter"], item.metadata["what"]))
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
     return "\n".join(
         "  ".join([*(text.ljust(width) for text, width in zip(line, widths, strict=False)), line[3]]) for line in lines

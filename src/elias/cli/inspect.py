@@ -1,4 +1,4 @@
-"""`elias inspect MODEL`"""
+"""`elias inspect MODEL`: sizes, settings and what the index has learned; or one label, or one cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..core.errors import InputError, did_you_mean
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
-        help="look into a model",
+        help="show what a model has learned",
         description="Sizes, settings, and what the index has learned; or one label, or one cluster.",
     )
     parser.add_argument("model", help="model folder")
-    parser.add_argument("--label", metavar="ID", help="the clusters this label lives in")
+    parser.add_argument("--label", metavar="ID", help="the clusters of this label")
     parser.add_argument("--cluster", type=int, metavar="N", help="the labels of this cluster, its typical words")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.set_defaults(run=run)
@@ -68,40 +68,41 @@ def _label(model: Any, label_id: str) -> dict[str, Any]:
 def _cluster(model: Any, cluster: int) -> dict[str, Any]:
     from ..evaluation.inspect import labels_of_cluster
 
-    n_clusters = model.searcher.index.n_clusters
+    n_clusters = model.network.index.n_clusters
     if not 0 <= cluster < n_clusters:
         raise InputError(f"--cluster {cluster}: this model has clusters 0 to {n_clusters - 1}")
     return {"cluster": cluster, "words": model.cluster_words[cluster], "labels": labels_of_cluster(model, cluster)}
 
 
 def _as_text(content: dict[str, Any]) -> str:
+    """One line per fact; lists of objects as indented rows."""
     lines = []
     width = max(len(name) for name in content) + 2
     for name, value in content.items():
-        shown = name.replace("_", " ").ljust(width)
+        title = name.replace("_", " ").ljust(width)
         if isinstance(value, dict):
-            lines.append(shown + "  ".join(f"{key}={item}" for key, item in value.items()))
+            lines.append(title + "  ".join(f"{key}={item}" for key, item in value.items()))
         elif isinstance(value, list) and value and isinstance(value[0], (dict, tuple)):
-            lines.append(shown.rstrip())
+            lines.append(title.rstrip())
             lines += [f"    {_row(item)}" for item in value]
         elif isinstance(value, list):
-            lines.append(shown + "  ".join(str(item) for item in value))
+            lines.append(title + "  ".join(str(item) for item in value))
         elif isinstance(value, int) and not isinstance(value, bool):
-            lines.append(f"{shown}{value:,}")
+            lines.append(f"{title}{value:,}")
         else:
-            lines.append(f"{shown}{value}")
+            lines.append(f"{title}{value}")
     return "\n".join(lines)
 
 
 def _row(item: Any) -> str:
     """One line of a list: values side by side, and the names of what is true."""
     pairs = item.items() if isinstance(item, dict) else (("", value) for value in item)
-    shown = []
+    cells = []
     for name, value in pairs:
         if isinstance(value, bool):
-            shown += [name] if value else []
+            cells += [name] if value else []
         elif isinstance(value, float):
-            shown.append(f"{value:.4f}")
+            cells.append(f"{value:.4f}")
         else:
-            shown.append(" ".join(value) if isinstance(value, list) else str(value))
-    return "  ".join(shown)
+            cells.append(" ".join(value) if isinstance(value, list) else str(value))
+    return "  ".join(cells)

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share: --set, --seed, --threads."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE",
         help="change a setting, e.g. --set stage2.epochs=5 (`elias fit --settings` lists them all)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, metavar="N", help="short for --set run.seed=N")
+    parser.add_argument("--seed", type=int, metavar="N", help="same as --set run.seed=N")
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: every core)")
 
 
-def changes(args: argparse.Namespace) -> dict[str, str]:
-    """{"section.key": "value"} from --set and its short forms."""
+def changed_settings(args: argparse.Namespace) -> dict[str, str]:
+    """Changed settings as {"section.key": "value"}, from --set, --seed and --threads."""
     found = {}
     for item in args.settings:
         key, equals, value = item.partition("=")

@@ -1,4 +1,4 @@
-"""`elias serve MODEL`, `elias serve a=MODEL b=MODEL`"""
+"""`elias serve MODEL`, `elias serve a=MODEL b=MODEL`: models over HTTP (`server/`)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "serve",
-        help="answer over HTTP, with a page to look into the model",
+        help="serve models over HTTP, with a page to inspect them",
         description="Serve one model, or several as NAME=FOLDER. The page is at /, the interface at /docs "
-        "(docs/serving.md). SIGHUP opens the folders again, SIGTERM answers what was accepted and ends.",
+        "(docs/serving.md). SIGHUP opens the folders again; SIGTERM answers accepted requests, then ends.",
     )
     parser.add_argument("models", nargs="+", metavar="[NAME=]MODEL", help="model folders")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port (default 8000; 0: any free one)")
-    parser.add_argument("--token-file", metavar="FILE", help="ask for the token in this file as a bearer token")
+    parser.add_argument("--token-file", metavar="FILE", help="require the token in this file as a bearer token")
     parser.add_argument(
         "--allow-origin", action="append", default=[], metavar="URL",
-        help="web pages of this origin may call the service (default: none but its own)",
+        help="web pages of this origin may call the service (default: only its own page)",
     )  # fmt: skip
     parser.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N",
@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
 
     token = read_token(Path(args.token_file)) if args.token_file else None
     if not is_loopback(args.host):
-        who = "anybody with the token" if token else "ANYBODY (there is no --token-file)"
+        clients = "every client with the token" if token else "EVERY client (there is no --token-file)"
         print(
-            f"elias: --host {args.host}: {who} who reaches this address can use the service, and what is sent can be "
-            "read on the way; put a proxy with TLS in front",
+            f"elias: --host {args.host}: {clients} that reaches this address can use the service, and the traffic is "
+            "not encrypted; put a proxy with TLS in front",
             file=sys.stderr,
         )
     options = Options(
@@ -81,14 +81,14 @@ def _open(folder: Path, *, threads: int | None) -> Any:
 
 
 def _folders(given: Sequence[str]) -> dict[str, Path]:
-    """{name: folder}; without a name it is the folder's own."""
+    """Folders by name; a model without a name is called like its folder."""
     found: dict[str, Path] = {}
     for item in given:
         name, equals, folder = item.partition("=")
         if not equals or "/" in name:
             name, folder = Path(item).resolve().name, item
         if not NAME.fullmatch(name):
-            raise InputError(f'"{item}": a model is called by letters, digits and ._-; write NAME={folder}')
+            raise InputError(f'"{item}": a name may have letters, digits and ._-; write NAME={folder}')
         if name in found:
             raise InputError(f'"{name}" is given twice; name the models: a={found[name]} b={folder}')
         found[name] = Path(folder)

@@ -1,32 +1,36 @@
 """Settings: frozen, typed, validated once with every problem listed.
 
-A setting that is None is chosen by `resolve` from the size of the data; the chosen values are printed before
-training and frozen in the run folder. The paper's letter stands beside each. Nothing writes back into a
-`Settings`; change one with `Settings.updated({"stage2.epochs": 5})`.
+The sections come first, the machinery that reads and checks values after them. A setting that is None is chosen by
+`defaults.resolve` from the size of the data; the chosen values are printed before training and stored in the run
+folder. `letter` is the symbol of the paper. Settings are never modified: `updated` returns a changed copy.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .errors import SettingsError, did_you_mean
-from .setting_values import converted, problems_of
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
 WORDS, BEAM = NEGATIVES = ("words", "beam")
 ENCODERS = ("auto", "bag", "transformer", "hybrid", "vectors")
+MEMBERS_APART = 1_000_003  # between the seeds of two members of an ensemble: far more than seeds users try
+T = typing.TypeVar("T")
+_KINDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 def setting(
     default: Any, what: str, *, letter: str = "", low: float | None = None, high: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:  # fmt: skip
-    """A field with its meaning, the paper's letter, and what it may be."""
+    """A field with its meaning, the symbol of the paper, and the values it may have."""
     about = {"what": what, "letter": letter, "low": low, "high": high, "choices": choices}
     return field(default=default, metadata=about)
 
@@ -35,22 +39,24 @@ def setting(
 class ModelSettings:
     """What is trained."""
 
-    kind: str = setting(ELIAS, "elias, or every label trained on every text, without an index", choices=MODEL_KINDS)
+    kind: str = setting(
+        ELIAS, "elias, or one-versus-all: every label trained on every text, without an index", choices=MODEL_KINDS
+    )
     precision: str = setting(
-        "float32", "of the label classifiers in training; bfloat16: half the memory, rounded at random",
+        "float32", "of the label classifiers in training; bfloat16: half the memory, stochastic rounding",
         choices=("float32", "bfloat16"),
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSettings:
-    """Rows reserved before anything else sees the data."""
+    """Rows held out of training, before anything else reads the data."""
 
     seed: int = setting(0, "seed of the split; separate from run.seed", low=0)
     validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
-    twins: bool = setting(True, "hold near twins of a held-out text out with it")
+    twins: bool = setting(True, "hold near-duplicates of a held-out text out with it")
     calibration_rows: int | None = setting(
-        None, "rows kept out of everything, for the final score; with fusion.draws, in each draw", low=0
+        None, "rows held out of everything, for the final score; with fusion.draws, in each draw", low=0
     )
 
 
@@ -58,10 +64,10 @@ class SplitSettings:
 class FeatureSettings:
     """Texts: tf-idf, and label texts."""
 
-    min_df: int | None = setting(None, "texts a word must occur in", low=1)
-    max_words: int = setting(500_000, "size of the vocabulary at most", low=1)
+    min_df: int | None = setting(None, "minimum number of texts that a word occurs in", low=1)
+    max_words: int = setting(500_000, "maximum size of the vocabulary", low=1)
     label_texts: bool = setting(True, "train on the texts of labels too, where labels have texts")
-    label_ids: bool = setting(True, "the id of a label stands before its text, where it is a name (has a letter)")
+    label_ids: bool = setting(True, "put the id of a label before its text, where the id is a name (has a letter)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +75,7 @@ class ClusteringSettings:
     """The clusters stage 1 starts with."""
 
     clusters: int | None = setting(None, "number of clusters", letter="C", low=1)
-    iterations: int = setting(20, "2-means iterations at each node", low=1)
+    iterations: int = setting(20, "2-means iterations per node", low=1)
     again_after: int = setting(0, "epochs after which labels are clustered again, on [tf-idf, phi]; 0: never", low=0)
 
 
@@ -81,14 +87,16 @@ class EncoderSettings:
     dim: int = setting(512, "dimension of phi (bag, hybrid, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
     radius: float = setting(8.0, "length of phi", low=0.001)
-    svd_power: float = setting(0.5, "how strongly the SVD start evens out its directions", low=0.0, high=1.0)
+    svd_power: float = setting(
+        0.5, "how strongly the SVD initialization evens out the scale of its directions", low=0.0, high=1.0
+    )
     model: str = setting("", "transformer, hybrid: name or folder of a Hugging Face model")
     pooling: str = setting("mean", "transformer, hybrid: how tokens become one vector", choices=("cls", "mean"))
-    max_length: int = setting(128, "transformer, hybrid: tokens of a text that are read", low=2)
+    max_length: int = setting(128, "transformer, hybrid: maximum number of tokens per text", low=2)
     precision: str = setting(
         "float32", "transformer, hybrid: arithmetic of the forward pass", choices=("float32", "bfloat16")
     )
-    frozen: bool = setting(True, "transformer: keep its weights, encode each text once")
+    frozen: bool = setting(True, "transformer: do not train its weights, encode each text once")
     sentence_weight: float = setting(1.0, "hybrid: weight of the sentence vector against the bag of words", low=0.0)
 
 
@@ -98,13 +106,13 @@ class IndexSettings:
 
     alpha: float = setting(10.0, "how many clusters can be fully active", letter="alpha", low=0.001)
     beta: float | None = setting(None, "how many labels of a cluster can be fully active", letter="beta", low=0.001)
-    kappa: int | None = setting(None, "edges a cluster starts stage 2 with", letter="kappa", low=1)
-    beam_size: int = setting(20, "clusters explored for a text", letter="b", low=1)
-    shortlist_size: int | None = setting(None, "labels classified for a text in prediction", letter="K", low=1)
-    training_shortlist_size: int = setting(500, "labels classified for a text in training", letter="K", low=1)
-    parent_slots: int = setting(5, "clusters beyond the beam that a training text may add for its parents", low=0)
+    kappa: int | None = setting(None, "edges per cluster at the start of stage 2", letter="kappa", low=1)
+    beam_size: int = setting(20, "clusters explored per text", letter="b", low=1)
+    shortlist_size: int | None = setting(None, "labels classified per text in prediction", letter="K", low=1)
+    training_shortlist_size: int = setting(500, "labels classified per text in training", letter="K", low=1)
+    parent_slots: int = setting(5, "clusters beyond the beam, per training text, for the parents of its labels", low=0)
     random_clusters: bool = setting(False, "fill the slots that no parent took with random clusters (random negatives)")
-    logits: str = setting("counts", "how edge logits start", choices=("counts", "random"))
+    logits: str = setting("counts", "initialization of the edge logits", choices=("counts", "random"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +122,9 @@ class StageSettings:
     epochs: int | None = setting(
         None, "passes over the training rows; 0: stage 1 keeps its start, stage 2 is left out", low=0
     )
-    batch_size: int | None = setting(None, "rows a step", low=1)
+    batch_size: int | None = setting(None, "rows per step", low=1)
     label_text_share: float = setting(
-        1.0, "share of the label texts that an epoch trains on, in turn", low=0.0, high=1.0
+        1.0, "share of the label texts that each epoch trains on, in turn", low=0.0, high=1.0
     )
     rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
     rate_transformer: float = setting(
@@ -126,30 +134,30 @@ class StageSettings:
     rate_classifiers: float = setting(5e-3, "learning rate of W_L", letter="lr W", low=0.0)
     rate_edges: float = setting(2e-2, "learning rate of A", letter="lr W", low=0.0)
     shortlist_loss_weight: float = setting(0.05, "weight of the shortlist loss", letter="lambda", low=0.0)
-    classifiers: str = setting("centroids", "how W_L starts", choices=("centroids", "random", "carried"))
-    gain: float = setting(10.0, "largest logit that a centroid start can give", low=0.0)
+    classifiers: str = setting("centroids", "initialization of W_L", choices=("centroids", "random", "carried"))
+    gain: float = setting(10.0, "largest logit of classifiers initialized from centroids", low=0.0)
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
     decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
     optimiser: str = setting(
         "rowwise", "of the large tables: AdamW with one step size per row, or per value", choices=("rowwise", "adamw")
     )
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
-    accumulate: int = setting(1, "batches whose gradients the tables take in one step", letter="k", low=1)
+    accumulate: int = setting(1, "batches whose gradients the tables sum before one step", letter="k", low=1)
     average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0, high=1)
-    average_every: int = setting(0, "steps between two averaged weights; 0: one an epoch", low=0)
+    average_every: int = setting(0, "steps between two averaged weights; 0: one per epoch", low=0)
     evaluate_every: int = setting(2, "epochs between two validations", low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LexicalSettings:
-    """Labels found by their words."""
+    """Candidate labels found by words: the inverted index and k-NN."""
 
-    candidates: int = setting(200, "labels found by words for a text", low=1)
-    words_per_label: int = setting(512, "words kept of a label's texts", low=1)
-    label_text_weight: float = setting(3.0, "weight of the label's own text against one of its rows", low=0.0)
+    candidates: int = setting(200, "labels found by words, per text", low=1)
+    words_per_label: int = setting(512, "words kept of the texts of a label", low=1)
+    label_text_weight: float = setting(3.0, "weight of the label text against one training text of the label", low=0.0)
     neighbours: int = setting(50, "nearest training texts that vote for their labels; 0: none", low=0)
-    words_per_text: int = setting(64, "words kept of a training text that may vote", low=1)
-    neighbour_postings: int = setting(20_000, "(word, text) pairs looked at for the neighbours of a text", low=1)
+    words_per_text: int = setting(64, "words kept of a training text, for the votes of k-NN", low=1)
+    neighbour_postings: int = setting(20_000, "(word, text) pairs read to find the nearest neighbors of a text", low=1)
     unseen: bool = setting(False, "find labels without a training row too, by their own text")
 
 
@@ -157,13 +165,15 @@ class LexicalSettings:
 class RankerSettings:
     """The sparse side of ELIAS++."""
 
-    enabled: bool = setting(True, "find by words too and rank with a sparse classifier a label (needs tf-idf)")
+    enabled: bool = setting(
+        True, "find candidates by words too, and rank with one sparse classifier per label (needs tf-idf)"
+    )
     loss: str = setting("squared-hinge", "loss of its classifiers", choices=("squared-hinge", "logistic"))
     cost: float = setting(1.0, "weight of the loss against the size of the weights", letter="C", low=1e-6)
-    epsilon: float = setting(0.1, "how tightly a classifier is solved", low=1e-9)
-    passes: int = setting(100, "passes over the pairs of a label at most", low=1)
+    epsilon: float = setting(0.1, "tolerance of the solver", low=1e-9)
+    passes: int = setting(100, "maximum number of passes over the pairs of a label", low=1)
     least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
-    negatives: int = setting(100, "labels a training row is a negative of, at most, of each who finds", low=1)
+    negatives: int = setting(100, "maximum number of hard negatives per training row and candidate source", low=1)
     negatives_from: str = setting(
         WORDS, "where they come from: the inverted index, or the network's own predictions too", choices=NEGATIVES
     )
@@ -185,7 +195,7 @@ class FusionSettings:
         "learned", "learned: from all parts of the score; tree: the paper's T + p q; product: p q",
         choices=("learned", "tree", "product"),
     )  # fmt: skip
-    candidates: int = setting(100, "labels the network finds for a text", low=1)
+    candidates: int = setting(100, "labels found by the network, per text", low=1)
     draws: int | None = setting(
         None, "draws of calibration rows, each kept out of a network of its own; 0: one draw, kept out of the model; "
         "default: 4 from 400 to 5,000 rows, 2 up to 100,000, else 0; 0 beside a validation file", low=0,
@@ -201,20 +211,46 @@ class FusionSettings:
 class RunSettings:
     """This run."""
 
-    seed: int = setting(0, "seed of clustering, initialisation, order and noise", low=0)
+    seed: int = setting(0, "seed of clustering, initialization, order and noise", low=0)
     member: int = setting(0, "number of this model in an ensemble: another clustering, order and noise", low=0)
     device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
     threads: int | None = setting(None, "CPU threads; default: the cores of this machine", low=1)
     kernels: bool = setting(
         True, "use the compiled kernels on a CPU; false: the reference implementation in numpy and torch for everything"
     )
-    check_memory: bool = setting(True, "refuse a fit that needs more memory than there is")
+    check_memory: bool = setting(True, "refuse to start a fit that needs more memory than is available")
     checkpoint_seconds: float = setting(45.0, "seconds of training between two checkpoints", low=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Every setting, in sections."""
+    """Every setting, in sections.
+
+    Parameters
+    ----------
+    model
+        What is trained.
+    split
+        Rows held out.
+    features
+        tf-idf and label texts.
+    clustering
+        The clusters of stage 1.
+    encoder
+        phi.
+    index
+        Search and edges.
+    stage1, stage2
+        The two stages of training.
+    lexical
+        Candidate labels found by words.
+    ranker
+        The sparse classifiers.
+    fusion
+        The final score.
+    run
+        Seeds, device, threads.
+    """
 
     model: ModelSettings = ModelSettings()
     split: SplitSettings = SplitSettings()
@@ -230,9 +266,9 @@ class Settings:
     run: RunSettings = RunSettings()
 
     def __post_init__(self) -> None:
-        problems = [problem for part in fields(self) for problem in problems_of(part.name, getattr(self, part.name))]
+        problems = [problem for part in fields(self) for problem in _problems_of(part.name, getattr(self, part.name))]
         if self.stage1.classifiers == "carried":
-            problems.append("stage1.classifiers=carried: there is nothing to carry over; say centroids or random")
+            problems.append("stage1.classifiers=carried: there is nothing to carry over; choose centroids or random")
         if self.encoder.kind == "hybrid" and not self.encoder.frozen:
             problems.append("encoder.frozen=false: encoder.kind=hybrid keeps its transformer as it is; leave it out")
         problems += _too_much_decay("stage1", self.stage1) + _too_much_decay("stage2", self.stage2)
@@ -242,7 +278,19 @@ class Settings:
             raise SettingsError("; ".join(problems))
 
     def updated(self, changes: Mapping[str, Any]) -> Settings:
-        """A copy with `{"section.key": value}` changed; strings are read as the setting's type."""
+        """A changed copy.
+
+        Parameters
+        ----------
+        changes
+            Values by "section.key", such as `{"stage2.epochs": 5}`. Strings are read as the type of the setting;
+            "auto" and "none" are None where a setting may be None.
+
+        Raises
+        ------
+        SettingsError
+            With every problem at once: unknown keys with a suggestion, values of a wrong type or out of range.
+        """
         sections: dict[str, dict[str, Any]] = {}
         problems = []
         for path, value in changes.items():
@@ -252,7 +300,7 @@ class Settings:
             except SettingsError as problem:
                 problems.append(str(problem))
         changed = {name: replace(getattr(self, name), **values) for name, values in sections.items()}
-        problems += [problem for name, values in changed.items() for problem in problems_of(name, values)]
+        problems += [problem for name, values in changed.items() for problem in _problems_of(name, values)]
         if problems:
             raise SettingsError("; ".join(problems))
         return replace(self, **changed)
@@ -267,9 +315,9 @@ class Settings:
 
 
 def _too_much_decay(name: str, stage: StageSettings) -> list[str]:
-    """A step multiplies weights by 1 - rate * decay, of which nothing may be left only by mistake."""
+    """A step multiplies weights by 1 - rate * decay: at 0 or below it would erase them."""
     numbers = {key: value for key, value in vars(stage).items() if isinstance(value, int | float)}
-    decay = numbers.get("decay", 0.0)  # what is no number is named elsewhere
+    decay = numbers.get("decay", 0.0)  # a value that is not a number is reported by _problems_of
     return [
         f"{name}.{key}={rate:g} with {name}.decay={decay:g}: a step would take {100 * rate * decay:.0f} % "
         f"of every weight; lower {name}.decay"
@@ -279,7 +327,7 @@ def _too_much_decay(name: str, stage: StageSettings) -> list[str]:
 
 
 def _without_index(settings: Settings) -> list[str]:
-    """What a model without an index cannot have."""
+    """Settings that conflict with a model without an index."""
     fixed = {"clustering.clusters": 1, "clustering.again_after": 0, "stage2.epochs": 0}
     given = {
         path: getattr(getattr(settings, section), key) for path in fixed for section, _, key in [path.partition(".")]
@@ -302,6 +350,20 @@ def differences(old: Settings, new: Settings) -> list[str]:
     ]
 
 
+def noise_seed(settings: Settings) -> int:
+    """The seed of everything in which members of an ensemble differ; that of member 0 is run.seed itself."""
+    return settings.run.seed + MEMBERS_APART * settings.run.member
+
+
+def known(value: T | None) -> T:
+    """A setting that `resolve` has filled in."""
+    assert value is not None, "this setting has not been resolved"
+    return value
+
+
+# Values: read as the type of their field, and checked against what the field allows
+
+
 def _read(settings: Settings, path: str, value: Any) -> tuple[str, str, Any]:
     """(section, key, value of the right type) of one change."""
     section, _, key = path.partition(".")
@@ -314,21 +376,59 @@ def _read(settings: Settings, path: str, value: Any) -> tuple[str, str, Any]:
         close = did_you_mean(path, [f"{section}.{name}" for name in keys])
         raise SettingsError(f'unknown setting "{path}"{close or "; known: " + ", ".join(keys)}')
     hints = typing.get_type_hints(type(getattr(settings, section)))
-    return section, key, converted(path, value, hints[key])
+    return section, key, _convert(path, value, hints[key])
 
 
-MEMBERS_APART = 1_000_003
+def _convert(path: str, value: Any, hint: Any) -> Any:
+    """`value` as the type of the setting."""
+    union = isinstance(hint, types.UnionType)
+    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] if union else [hint]
+    kind = kinds[0]
+    if union and (value is None or value in ("auto", "none", "None")):
+        return None
+    if kind is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if str(value).lower() in words:
+            return words[str(value).lower()]
+        raise SettingsError(f"{path}={value}: must be true or false")
+    if kind is int and isinstance(value, float) and not value.is_integer():
+        raise SettingsError(f"{path}={value}: must be a whole number")
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise SettingsError(f"{path}={value}: must be {_KINDS[kind]}") from None
 
 
-def noise_seed(settings: Settings) -> int:
-    """The seed of everything in which members of an ensemble differ; of member 0, run.seed itself."""
-    return settings.run.seed + MEMBERS_APART * settings.run.member
+def _problems_of(section: str, values: Any) -> list[str]:
+    """Everything wrong with the values of a section."""
+    found = []
+    hints = typing.get_type_hints(type(values))
+    for item in fields(values):
+        value = getattr(values, item.name)
+        if value is not None or type(None) not in typing.get_args(hints[item.name]):
+            problem = _problem(value, hints[item.name], item.metadata)
+            found += [f"{section}.{item.name}={value}: {problem}"] if problem else []
+    return found
 
 
-T = typing.TypeVar("T")
+def _problem(value: Any, hint: Any, about: Mapping[str, Any]) -> str:
+    """What is wrong with one value; empty if nothing is."""
+    kinds = typing.get_args(hint) or (hint,)
+    if not _is_a(value, kinds):
+        return f"must be {_KINDS[kinds[0]]}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be a finite number"
+    if about["choices"] and value not in about["choices"]:
+        return f"must be one of {', '.join(about['choices'])}{did_you_mean(str(value), about['choices'])}"
+    if about["low"] is not None and value < about["low"]:
+        return f"must be at least {about['low']}"
+    if about["high"] is not None and value > about["high"]:
+        return f"must be at most {about['high']}"
+    return ""
 
 
-def known(value: T | None) -> T:
-    """A setting that `resolve` has filled in."""
-    assert value is not None, "this setting has not been resolved"
-    return value
+def _is_a(value: Any, kinds: tuple[Any, ...]) -> bool:
+    """isinstance, except that True is not an integer and an integer is a number."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))

@@ -2,27 +2,33 @@
 
     node of m labels and q clusters: split q into q // 2 and the rest, and the labels in proportion, so that in the
     end the sizes of all clusters differ by at most one, whatever m and q
-    2-means: scores = x . (c_left / |c_left| - c_right / |c_right|), the n_left best go left, repeat
+    2-means: scores = x . (c_left / |c_left| - c_right / |c_right|), the n_left best go left; c is the sum of a side's
+    centroids; repeat until no label changes sides
 
-In: L x F centroids (rows of length 1 or 0). Out: the cluster of each label, int32, -1 for labels that take no part.
+In: L x F centroids (rows of length 1 or 0). Out: the cluster of each label, int32, PAD for labels that take no part.
+`split_reference` is the definition of one split; `kernels/clustering.py` does the same without a copy of the rows.
 A node's first pair of labels is drawn by a generator keyed on (seed, node), so threads do not change the result.
 With more clusters than labels, the clusters that cannot be filled stay empty.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
+from .. import kernels
 from ..core.errors import InputError
+from ..core.predictions import PAD
 from ..core.rng import generator
+from ..core.scratch import ScratchPool
 
-__all__ = ["balanced_clusters"]
+# (members, labels that go left, the places of the first pair, iterations) -> True for each member that goes left
+Split = Callable[[np.ndarray, int, np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -52,40 +58,30 @@ def balanced_clusters(
     threads: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """The cluster of each label; -1 where the mask `members` is False.
+    """The cluster of each label; PAD where the mask `members` is False.
 
     `progress(levels done, levels)` is called after each level of the tree.
     """
     taking_part = _check(centroids, n_clusters, members, iterations, threads)
-    from ..kernels.clustering import split_node  # numba is imported when it is needed
-
-    if isinstance(centroids, np.ndarray):
-        nothing = np.zeros(1, dtype=np.int32)
-        matrix = (np.ascontiguousarray(centroids, dtype=np.float32), nothing, nothing)
-    else:
-        matrix = (np.asarray(centroids.data, dtype=np.float32), centroids.indices, centroids.indptr)
-    n_columns, own = int(centroids.shape[1]), threading.local()
-
-    def give_scratch() -> None:
-        own.scratch = (np.zeros(n_columns), np.zeros(n_columns), np.zeros(n_columns, dtype=np.bool_))
+    # Decided here: the threads of a pool do not inherit `kernels.reference()`.
+    split = _split_by_kernel(centroids) if kernels.serve() else partial(split_reference, centroids)
 
     def divide(node: _Node) -> list[_Node]:
         left_clusters, n_left, n_right = node.sizes()
         goes_left = np.arange(len(node.members)) < n_left
         if n_left and n_right:
             pair = generator("clustering", seed, node.number).choice(len(node.members), 2, replace=False)
-            first, second = (int(label) for label in node.members[pair])
-            goes_left = split_node(*matrix, node.members, n_left, first, second, iterations, *own.scratch)
+            goes_left = split(node.members, n_left, pair, iterations)
         right_clusters = node.n_clusters - left_clusters
         return [
             _Node(2 * node.number, node.members[goes_left], node.first_cluster, left_clusters),
             _Node(2 * node.number + 1, node.members[~goes_left], node.first_cluster + left_clusters, right_clusters),
         ]
 
-    clusters = np.full(centroids.shape[0], -1, dtype=np.int32)
+    clusters = np.full(centroids.shape[0], PAD, dtype=np.int32)
     level = [_Node(1, taking_part, 0, n_clusters)]
     n_levels, done = (n_clusters - 1).bit_length(), 0
-    with ThreadPoolExecutor(threads, "clustering", initializer=give_scratch) as pool:
+    with ThreadPoolExecutor(threads, "clustering") as pool:
         while level:
             for node in level:
                 if node.n_clusters == 1:
@@ -96,6 +92,54 @@ def balanced_clusters(
             if progress is not None and done <= n_levels:
                 progress(done, n_levels)
     return clusters
+
+
+def split_reference(
+    centroids: sp.csr_matrix | np.ndarray, members: np.ndarray, n_left: int, pair: np.ndarray, iterations: int
+) -> np.ndarray:
+    """One balanced 2-means: True for the members that go left. `pair` holds the places of the first two centers."""
+    x = centroids[members].astype(np.float32).astype(np.float64)
+    left, right, goes_left = x[pair[:1]], x[pair[1:]], np.zeros(len(members), dtype=np.bool_)
+    for iteration in range(iterations):
+        direction = _unit(left) - _unit(right)
+        # Rounded, so that equal labels tie whatever the order of sums; the sort is stable: ties to the lower label.
+        scores = (x @ direction).astype(np.float32)
+        now_left = np.zeros_like(goes_left)
+        now_left[np.argsort(-scores, kind="stable")[:n_left]] = True
+        if iteration and np.array_equal(now_left, goes_left):
+            break
+        goes_left = now_left
+        left, right = x[goes_left], x[~goes_left]
+    return goes_left
+
+
+def _unit(rows: sp.csr_matrix | np.ndarray) -> np.ndarray:
+    """The sum of some rows, scaled to length 1; 0 stays 0."""
+    total = np.asarray(rows.sum(axis=0)).ravel()
+    length = float(np.linalg.norm(total))
+    return total / length if length else total
+
+
+def _split_by_kernel(centroids: sp.csr_matrix | np.ndarray) -> Split:
+    from ..kernels.clustering import split_node  # numba is imported when it is needed
+
+    if isinstance(centroids, np.ndarray):
+        unused = np.zeros(1, dtype=np.int32)
+        matrix = (np.ascontiguousarray(centroids, dtype=np.float32), unused, unused)
+    else:
+        matrix = (np.asarray(centroids.data, dtype=np.float32), centroids.indices, centroids.indptr)
+    n_columns = int(centroids.shape[1])
+    # Sums of a side and marks of columns are as long as there are columns, and all zero between two splits.
+    scratches = ScratchPool(lambda _: (np.zeros(n_columns), np.zeros(n_columns), np.zeros(n_columns, dtype=np.bool_)))
+
+    def split(members: np.ndarray, n_left: int, pair: np.ndarray, iterations: int) -> np.ndarray:
+        scratch = scratches.take()
+        first, second = (int(label) for label in members[pair])
+        goes_left: np.ndarray = split_node(*matrix, members, n_left, first, second, iterations, *scratch)
+        scratches.give_back(scratch)
+        return goes_left
+
+    return split
 
 
 def _check(
@@ -111,9 +155,9 @@ def _check(
             raise InputError(f"{name} is {value}; it must be 1 or more")
     values = centroids if isinstance(centroids, np.ndarray) else centroids.data
     if not np.isfinite(values).all():
-        raise InputError("the centroids hold values that are not finite; look for NaN in the features")
+        raise InputError("the centroids hold values that are not finite; check the features for NaN")
     if members is None:
         return np.arange(centroids.shape[0], dtype=np.int64)
     if members.shape != (centroids.shape[0],) or members.dtype != np.bool_:
-        raise InputError(f"members must be one bool a label; it is {members.dtype} of shape {members.shape}")
+        raise InputError(f"members must be one bool per label; it is {members.dtype} of shape {members.shape}")
     return np.flatnonzero(members)

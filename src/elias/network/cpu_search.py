@@ -90,7 +90,9 @@ def edges_by_score(index: LabelIndex, *, threads: int = 1) -> Edges:
     return Edges(index.indptr, labels, scores)
 
 
-def classifiers_with_codes(weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable, *, threads: int = 1) -> Classifiers:
+def classifiers_with_codes(
+    weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable, *, threads: int = 1
+) -> Classifiers:
     """The rows and their int8 codes; rows that are int8 already are their own codes."""
     n_labels, scales = len(weights), np.empty(len(weights), dtype=np.float32)
     biases_L, errors = biases.array().reshape(-1), np.empty(n_labels, dtype=np.float32)

@@ -1,7 +1,7 @@
 """Classifier rows of a saved model in fewer bytes: read, never trained.
 
-    bfloat16   half the bytes; the upper 16 bits of a float32, rounded to the nearest
-    int8       a quarter; value = scale of the row * code, code in -127..127
+    bfloat16   half the bytes: the upper 16 bits of a float32, rounded to the nearest, ties to even
+    int8       a quarter: value = scale * code, scale = max |w| / 127 of the row, code = round(w / scale) in -127..127
 
 The model that was saved IS these rows: search with them is exact for them (docs/search.md). `compact` prints what
 the rounding costs on real rows.
@@ -19,7 +19,7 @@ from .. import kernels
 
 
 class QuantizedRows:
-    """rows x width numbers of `precision`; the same `gather` as a `EmbeddingTable`, without gradients."""
+    """rows x width numbers of `precision`; the same `gather` as an `EmbeddingTable`, without gradients."""
 
     def __init__(self, rows: np.ndarray, scales: np.ndarray | None = None, *, threads: int = 1) -> None:
         assert rows.dtype in (np.uint16, np.int8) and (scales is not None) == (rows.dtype == np.int8)
@@ -27,19 +27,11 @@ class QuantizedRows:
 
     @classmethod
     def of(cls, weights_LD: np.ndarray, precision: str, *, threads: int = 1) -> QuantizedRows:
-        """float32 rows, rounded."""
-        from ..kernels.quantization import encode_rows, round_to_bfloat16
-
-        n_rows = len(weights_LD)
+        """float32 rows, rounded to "bfloat16" or "int8"."""
         if precision == "bfloat16":
-            rows = np.empty(weights_LD.shape, dtype=np.uint16)
-            kernels.run(round_to_bfloat16, n_rows, threads, weights_LD, rows)
-            return cls(rows, threads=threads)
+            return cls(to_bfloat16(weights_LD, threads=threads), threads=threads)
         assert precision == "int8"
-        codes = np.empty(weights_LD.shape, dtype=np.int8)
-        scales, errors = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
-        kernels.run(encode_rows, n_rows, threads, weights_LD, codes, scales, errors)
-        return cls(codes, scales, threads=threads)
+        return cls(*to_int8(weights_LD, threads=threads), threads=threads)
 
     @property
     def precision(self) -> str:
@@ -67,4 +59,37 @@ class QuantizedRows:
         return {"weights": self.rows} if self.scales is None else {"weights": self.rows, "scales": self.scales}
 
     def flush(self) -> None:
-        """Nothing is owed: these rows are not trained."""
+        """Rows that are not trained have no pending decay."""
+
+
+def to_bfloat16(weights_LD: np.ndarray, *, threads: int = 1) -> np.ndarray:
+    """The bits of the nearest bfloat16 of every value, uint16; numpy has no such type."""
+    if not kernels.serve():
+        return torch.from_numpy(weights_LD).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    from ..kernels.quantization import round_to_bfloat16
+
+    bits_LD = np.empty(weights_LD.shape, dtype=np.uint16)
+    kernels.run(round_to_bfloat16, len(weights_LD), threads, weights_LD, bits_LD)
+    return bits_LD
+
+
+def to_int8(weights_LD: np.ndarray, *, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, int8 [L, D]; the scale of each row, float32 [L])."""
+    if not kernels.serve():
+        return to_int8_reference(weights_LD)
+    from ..kernels.quantization import encode_rows
+
+    n_rows, codes_LD = len(weights_LD), np.empty(weights_LD.shape, dtype=np.int8)
+    scales_L, errors_L = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
+    kernels.run(encode_rows, n_rows, threads, weights_LD, codes_LD, scales_L, errors_L)
+    return codes_LD, scales_L
+
+
+def to_int8_reference(weights_LD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`to_int8` in numpy."""
+    largest_L = np.abs(weights_LD).max(axis=1, initial=0.0)
+    # Numbers too small to divide by become 0: 1 / scale would overflow.
+    scales_L = np.where(largest_L > np.float32(1e-30), largest_L / np.float32(127.0), np.float32(0.0))
+    inverse_L = np.divide(np.float32(1.0), scales_L, out=np.zeros_like(scales_L), where=scales_L > 0)
+    codes_LD = np.rint(np.clip(weights_LD * inverse_L[:, None], -127.0, 127.0)).astype(np.int8)
+    return codes_LD, scales_L

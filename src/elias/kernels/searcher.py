@@ -1,9 +1,9 @@
-"""phi and W_C phi of texts on the CPU: `bag` and `head` of the encoder and the cluster layer in one pass a text.
+"""Encoding of queries on the CPU: the bag encoder, its head and the cluster layer in one pass per text.
 
     h = sum of value * E_word,   n = h / |h|,   u = n + gelu(R n + r),   phi = radius * u / |u|,   logits = W_C phi + b
 
-A call of torch takes longer than a text takes here, and gives the interpreter away, for which a busy service waits.
-Twin: `Searcher.encode`.
+A dozen torch calls take longer than a text takes here, and each gives up the GIL, which a busy service then waits for.
+Definition: the encoder and the cluster layer themselves (`Searcher.encode`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numba import njit
 from .steps import FAST
 
 LEAST = np.float32(1e-12)  # of a length that is divided by
-TOGETHER = 8  # texts for which weights are read once
+AT_ONCE = 8  # texts for which weights are read once
 
 
-class Embedding(NamedTuple):
+class QueryWeights(NamedTuple):
     """The weights, float32; a Linear's rows are its outputs."""
 
     words: np.ndarray  # E [W, D]
@@ -32,10 +32,10 @@ class Embedding(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def embed_rows(start, stop, x_indptr, x_words, x_values, weights, phi_BD, logits_BC):  # type: ignore[no-untyped-def]
+def encode_rows(start, stop, x_indptr, x_words, x_values, weights, phi_BD, logits_BC):  # type: ignore[no-untyped-def]
     """phi and logits of rows start..stop, a few at a time, so that weights are read once for all of them."""
     dim = phi_BD.shape[1]
-    some = min(TOGETHER, max(1, stop - start))
+    some = min(AT_ONCE, max(1, stop - start))
     n, moved = np.empty((some, dim), dtype=np.float32), np.empty((some, dim), dtype=np.float32)
     for first in range(start, stop, some):
         last = min(first + some, stop)

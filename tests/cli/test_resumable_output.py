@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from elias.cli import main, predict, resumable
+from elias.cli import main, predict, resumable_output
 from elias.model.model import Model
 from helpers.processes import PATIENCE, environment, start, wait_until
 
@@ -34,8 +34,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Safe points every 20 rows."""
-    monkeypatch.setattr(predict, "CHUNK", 10)
-    monkeypatch.setattr(resumable, "STEP", 2)
+    monkeypatch.setattr(predict, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(resumable_output, "CHECKPOINT_CHUNKS", 2)
 
 
 @pytest.fixture
@@ -52,17 +52,17 @@ class Stopped(BaseException):
 
 
 def stop_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    answer, count = predict._predict, 0
+    answer, count = predict.Predictor.answer, 0
 
-    def limited(*arguments: Any) -> None:
+    def limited(self: predict.Predictor, chunk: Any) -> str:
         nonlocal count
         count += 1
         if count > calls:
             raise Stopped
-        answer(*arguments)
+        return answer(self, chunk)
 
     with monkeypatch.context() as patch:
-        patch.setattr(predict, "_predict", limited)
+        patch.setattr(predict.Predictor, "answer", limited)
         yield
 
 
@@ -93,7 +93,7 @@ def test_goes_on_where_it_stopped(
     assert safe == (calls - 1) // 2 * 20 or safe == calls // 2 * 20  # two chunks are under way
     code, err = run("predict", tiny_model_folder, rows, "-o", cut, "-k", "3")
     assert code == 0
-    assert (f"{safe} rows are there already" in err) == (safe > 0)
+    assert (f"continuing after {safe} rows" in err) == (safe > 0)
     assert cut.read_bytes() == whole.read_bytes()
     assert len(read(cut).splitlines()) == 95
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([rows.name, name, whole.name])
@@ -139,7 +139,7 @@ def test_a_broken_row_is_named_and_what_was_done_is_kept(
     rows.write_text("".join(lines), encoding="utf-8")
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
     assert code == 0
-    assert "60 rows are there already" in err
+    assert "continuing after 60 rows" in err
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == list(range(95))
 
 
@@ -157,7 +157,7 @@ def test_a_full_disk_and_then_more_room(run: Run, tiny_model_folder: Path, rows:
     assert "the disk is full; free some space and start the same command again" in err
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
     assert code == 0
-    assert "rows are there already" in err
+    assert "continuing after" in err
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -170,7 +170,7 @@ def test_nothing_in_nothing_out(run: Run, tiny_model_folder: Path, tmp_path: Pat
 
 def test_one_writer_at_a_time(run: Run, tiny_model_folder: Path, rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    with resumable.ResumableOutput(out, {}) as first:
+    with resumable_output.ResumableOutput(out, {}) as first:
         code, err = run("predict", tiny_model_folder, rows, "-o", out)
         assert code == 6
         assert "another process" in err
@@ -192,7 +192,7 @@ def test_killed_for_good(run: Run, tiny_model: Model, tiny_model_folder: Path, t
     assert not out.exists()
     code, err = run("predict", tiny_model_folder, source, "-o", out, "-k", "2")
     assert code == 0
-    assert "16,384 rows are there already; going on" in err
+    assert "continuing after 16,384 rows" in err
     assert "24,000 rows" in err
     assert run("predict", tiny_model_folder, source, "-o", whole, "-k", "2", "--quiet") == (0, "")
     assert out.read_bytes() == whole.read_bytes()
