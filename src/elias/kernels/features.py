@@ -137,11 +137,10 @@ def select_candidates(start, stop, found, word_labels, shared, place_of, out):  
 
 
 @njit(cache=True, nogil=True)
-def network_features(start, stop, phi_BD, logits_BC, alpha, classifiers, edges, found_classifiers, out):  # type: ignore[no-untyped-def]
+def network_features(start, stop, phi_BD, logits_BC, alpha, classifiers, edges, found, out):  # type: ignore[no-untyped-def]
     """The network's features of all candidates of rows start..stop.
 
-    `edges`: ByLabel. `found_classifiers` [B, n]: sigmoid(z) of the first candidates, those the network found itself; 0
-    columns where it found none.
+    `edges`: EdgesByLabel. `found`: the SearchResult of the network, whose labels are the first candidates.
     """
     s_C = np.empty(logits_BC.shape[1], dtype=np.float32)
     flat, dim = classifiers.rows.reshape(-1), phi_BD.shape[1]
@@ -149,9 +148,9 @@ def network_features(start, stop, phi_BD, logits_BC, alpha, classifiers, edges, 
         cluster_scores(logits_BC[row], alpha, s_C)
         labels, values, clusters = out.labels[row], out.values[row], out.clusters[row]
         count = count_of(labels)
-        known = min(found_classifiers.shape[1], count)
+        known = count_of(found.labels[row])
         for column in range(known):
-            values[CLASSIFIER, column] = found_classifiers[row, column]
+            values[CLASSIFIER, column] = found.classifiers[row, column]
         for column in range(count):
             # Edges and classifier rows stand at random places: ask for them before they are needed.
             if column + 2 * AHEAD < count:

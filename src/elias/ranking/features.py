@@ -204,7 +204,7 @@ def _fused_features(
         for network, result, out in zip(networks, results, outs, strict=True):
             if not alone:
                 select_candidates(start, stop, result.labels, word_labels, shared, scratch.place_of, out)
-            network_features(start, stop, *network, result.classifiers, out)
+            network_features(start, stop, *network, result, out)
         parts.scratch.give_back(scratch)
 
     kernels.run(rows, n_rows, parts.threads)
