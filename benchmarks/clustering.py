@@ -12,7 +12,7 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from elias.encoders.tfidf import normalise_rows
+from elias.encoders.centroids import normalize_rows
 from elias.index.clustering import balanced_clusters
 
 
@@ -27,7 +27,7 @@ def random_centroids(n_labels: int, n_columns: int, values: int, seed: int) -> s
     data = rng.random(n_labels * values, dtype=np.float32)
     matrix = sp.csr_matrix((data, indices.ravel(), indptr), shape=(n_labels, n_columns))
     matrix.sum_duplicates()
-    return normalise_rows(matrix)
+    return normalize_rows(matrix)
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
     centroids: sp.csr_matrix | np.ndarray
     if options.dense:
         rng = np.random.default_rng(options.seed)
-        centroids = normalise_rows(rng.standard_normal((options.labels, options.dense), dtype=np.float32))
+        centroids = normalize_rows(rng.standard_normal((options.labels, options.dense), dtype=np.float32))
     else:
         centroids = random_centroids(options.labels, options.columns, options.values, options.seed)
     balanced_clusters(centroids[:64], 4, seed=0)  # compile, or read the compiled kernels, outside the measurement

@@ -1,4 +1,4 @@
-"""Networks of any size that search like a trained one, for benchmarks at sizes no dataset here has.
+"""Networks of any size that search like a trained one, for benchmarks at sizes that no dataset here has.
 
     python benchmarks/generator.py MODEL DATA        fit the parameters to a trained model (benchmarks/generator.json)
     python benchmarks/generator.py --show            the generated network's quantiles beside the model's own
@@ -6,9 +6,9 @@
 What the parameters hold, and what the generator does with it:
 
     cluster logits   mean logit of the 1st, 2nd, ... 40th cluster of a text, above the mean of all clusters: a text is
-                     drawn near 40 clusters of one neighbourhood with just these logits
+                     drawn near 40 clusters of one neighborhood with just these logits
     edge scores      mean e by rank within a cluster (as a share of kappa): every cluster has this profile
-    sharing          different labels among the paths of a beam: it sets the size of a neighbourhood, within which
+    sharing          different labels among the paths of a beam: it sets the size of a neighborhood, within which
                      clusters share labels
     classifiers      length of w and phi, bias, and mean and spread of w.phi on shortlists
 

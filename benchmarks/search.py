@@ -3,9 +3,9 @@
     python benchmarks/search.py [--labels 131072] [--clusters 2048] [--shortlist 2000] [--flat] [--json]
     python benchmarks/search.py --model MODEL --data DATA      the same on a trained model
 
-Rows: ours (int8 first look, exact answer), the torch definition, exact fp32 and bf16 brute force (matmul and top 100
-over all labels), faiss IVF tuned to recall 0.90 of brute force, faiss HNSW (up to 200 K labels). Batches of 256 and
-single queries, p50 and p99, the same number of threads. The encoder is left out. `recall` is against the exact answer
+Rows: ours (bounds from int8 codes, exact result), the torch definition, exact fp32 and bf16 brute force (matmul and top
+100 over all labels), faiss IVF tuned to recall 0.90 of brute force, faiss HNSW (up to 200 K labels). Batches of 256 and
+single queries, p50 and p99, the same number of threads. The encoder is left out. `recall` is against the exact result
 of the row's own kind (model for ours and torch, w.phi + b for the others); `agrees` is the share of the model's exact
 top 100 that a row finds. faiss is needed for its rows: pip install -e '.[bench]'.
 """

@@ -15,7 +15,7 @@ from elias.core.settings import StageSettings
 from elias.dataset import LabelSet
 from elias.dataset.label_texts import count_label_texts, ids_differ, with_label_texts
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from elias.training.trainer import Trainer, TrainingRows
+from elias.training.trainer import Callbacks, Trainer, TrainingRows
 from helpers.processes import SMALL
 
 
@@ -71,7 +71,9 @@ def test_label_texts_take_turns(tiny_model: elias.Model, share: float, an_epoch:
     labels = elias.Dataset.from_lists(["x"] * 17, [["a"]] * 17).train.labels
     rows = TrainingRows(None, labels, labels.astype(bool), np.ones(17, dtype=np.float32), kinds)
     settings = StageSettings(epochs=5, batch_size=3, label_text_share=share)
-    trainer = Trainer(tiny_model.network, rows, rows, settings, stage="s", seed=0, keep_best=lambda network: None)
+    trainer = Trainer(
+        tiny_model.network, rows, rows, settings, stage="s", seed=0, callbacks=Callbacks(lambda network: None)
+    )
     assert trainer.steps_per_epoch == -(-(7 + an_epoch) // 3)
     assert trainer.label_counts.tolist() == [7]
     seen: Counter[int] = Counter()

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias.core.errors import InputError, ModelError
+from elias.core.sparse_files import open_csr, write_csr
 from elias.core.tokenize import Vocabulary, tokenize
 from elias.dataset.rows import TextColumn
-from elias.encoders.tfidf import TfIdf, label_centroids, normalise_rows, open_csr, psi, write_csr
+from elias.encoders.centroids import label_centroids, normalize_rows, psi
+from elias.encoders.tfidf import TfIdf
 
 TEXTS = ["the cat sat on the mat", "the dog", "", "cat cat cat dog", "深圳 cable 電線", "!!!", "the the the naïve mat"]
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "été", "漢", "dd", "e1", ",", "\0"]), max_size=12).map(" ".join)
@@ -177,7 +179,7 @@ def test_psi_and_normalised_rows() -> None:
         assert joined.dtype == np.float32
         dense = joined if isinstance(joined, np.ndarray) else joined.toarray()
         np.testing.assert_allclose(dense, expected, rtol=1e-6)
-    np.testing.assert_allclose(normalise_rows(sp.csr_matrix(bow)).toarray(), expected[:, :2], rtol=1e-6)
+    np.testing.assert_allclose(normalize_rows(sp.csr_matrix(bow)).toarray(), expected[:, :2], rtol=1e-6)
     with pytest.raises(InputError, match="3 rows of bow, 2 of phi"):
         psi(bow, phi[:2])
 

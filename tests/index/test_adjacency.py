@@ -67,7 +67,7 @@ def test_explicit_zeros_are_no_edges_and_the_callers_matrix_stays() -> None:
 
 @pytest.mark.parametrize("n_rows", [0, 1, 37])
 def test_matching_is_m_transposed_times_y(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adjacency, "WAITING", 3)
+    monkeypatch.setattr(adjacency, "PENDING", 3)
     rng = np.random.default_rng(n_rows)
     beams = np.argsort(rng.random((n_rows, 6)), axis=1)[:, :3]
     scores = rng.random((n_rows, 3), dtype=np.float32)

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from elias import kernels
 from elias.core.errors import InputError
 from elias.core.rng import generator
-from elias.encoders.tfidf import normalise_rows, open_csr, write_csr
+from elias.core.sparse_files import open_csr, write_csr
+from elias.encoders.centroids import normalize_rows
 from elias.index.clustering import balanced_clusters
 
 
 def random_rows(n_rows: int, n_columns: int, seed: int, density: float = 0.5) -> np.ndarray:
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((n_rows, n_columns)) * (rng.random((n_rows, n_columns)) < density)
-    return normalise_rows(values.astype(np.float32))
+    return normalize_rows(values.astype(np.float32))
 
 
 def unit(vector: np.ndarray) -> np.ndarray:
@@ -110,12 +111,12 @@ def test_recovers_planted_clusters() -> None:
     rng = np.random.default_rng(0)
     planted = np.repeat(np.arange(2), 50)[rng.permutation(100)]
     rows = np.eye(2, 30)[planted] + 0.05 * rng.standard_normal((100, 30))
-    clusters = balanced_clusters(normalise_rows(rows), 2, seed=0)
+    clusters = balanced_clusters(normalize_rows(rows), 2, seed=0)
     assert len({(a, b) for a, b in zip(planted, clusters, strict=True)}) == 2
     topics = np.repeat(np.arange(16), 32)  # a hierarchy: 4 groups of 4 topics
     centres = np.eye(4, 40)[np.arange(16) // 4] + 0.7 * np.eye(16, 40, k=4)
     rows = centres[topics] + 0.02 * rng.standard_normal((512, 40))
-    clusters = balanced_clusters(sp.csr_matrix(normalise_rows(rows)), 16, seed=0)
+    clusters = balanced_clusters(sp.csr_matrix(normalize_rows(rows)), 16, seed=0)
     share = np.mean([np.bincount(clusters[topics == topic]).max() / 32 for topic in range(16)])
     assert share > 0.9
 

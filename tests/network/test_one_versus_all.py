@@ -14,21 +14,21 @@ from torch import Tensor
 
 from elias import Model, Settings, fit, load, load_dataset
 from elias.core.defaults import DataSize, resolve
-from elias.core.embedding_table import RowTable, TableOptimiser, Tape
+from elias.core.embedding_table import EmbeddingTable, GradientBuffer, RowOptimizer
 from elias.core.errors import SettingsError
 from elias.core.noise import Noise
+from elias.core.ragged import Ragged
 from elias.dataset import Dataset
-from elias.encoders import Inputs, Learning
+from elias.encoders import Inputs, TrainingContext
 from elias.encoders.dense import DenseEncoder
 from elias.evaluation.evaluate import evaluate_model
-from elias.index.cluster_scores import Ragged
 from elias.index.label_index import LabelIndex
 from elias.network.network import Batch, SearchSettings
 from elias.network.one_versus_all import BLOCK, RANGE, OneVersusAll
 from elias.pipeline.estimate import estimate
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
-from elias.training.stage import new_network
-from elias.training.trainer import Trainer, TrainingRows
+from elias.training.initialization import new_network
+from elias.training.trainer import Callbacks, Stage, Trainer, TrainingRows
 from elias.training.weight_averaging import weights_of
 from helpers.dense_equations import random_ragged
 from helpers.processes import SMALL
@@ -43,10 +43,10 @@ class GivenPhi:
     def __init__(self, phi: Tensor) -> None:
         self.phi, self.dim = phi, phi.shape[1]
 
-    def encode(self, prepared: Any, rows: np.ndarray, learning: Learning | None = None) -> Tensor:
+    def encode(self, prepared: Any, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         return self.phi[rows]
 
-    def tables(self) -> dict[str, RowTable]:
+    def tables(self) -> dict[str, EmbeddingTable]:
         return {}
 
     def module(self) -> torch.nn.Module:
@@ -61,9 +61,9 @@ def problem(n_labels: int, *, threads: int = 2, kind: str = "rowwise", missing: 
     rng, n_rows, dim = np.random.default_rng(n_labels), 7, 5
     phi = torch.from_numpy(rng.normal(size=(n_rows, dim)).astype(np.float32)).requires_grad_()
     tables = [
-        RowTable(
+        EmbeddingTable(
             torch.from_numpy(rng.normal(size=(n_labels, width)).astype(np.float32)),
-            TableOptimiser(kind=kind, decay=0.1 if width > 1 else 0.0), threads=threads,
+            RowOptimizer(kind=kind, decay=0.1 if width > 1 else 0.0), threads=threads,
         )
         for width in (dim, 1)
     ]  # fmt: skip
@@ -104,9 +104,9 @@ def dense_twin(network: OneVersusAll, batch: Batch) -> tuple[float, Tensor, Tens
     return float(loss.detach()), phi.grad, w.grad, b.grad
 
 
-def run(network: OneVersusAll, batch: Batch, tape: Tape) -> float:
-    learning = Learning(tape, Noise.of(0, "stage", 0), torch.from_numpy(batch.rows))
-    loss = network.loss(None, batch, np.empty(0, dtype=np.int32), learning, 0.0)
+def run(network: OneVersusAll, batch: Batch, buffer: GradientBuffer) -> float:
+    context = TrainingContext(buffer, Noise.of(0, "stage", 0), torch.from_numpy(batch.rows))
+    loss = network.loss(None, batch, np.empty(0, dtype=np.int32), context, 0.0)
     loss.backward()  # type: ignore[no-untyped-call]
     return float(loss.detach())
 
@@ -117,9 +117,9 @@ def run(network: OneVersusAll, batch: Batch, tape: Tape) -> float:
 def test_loss_and_gradients_are_the_dense_ones(n_labels: int, missing: int) -> None:
     network, batch = problem(n_labels, missing=missing)
     loss, phi, w, b = dense_twin(network, batch)
-    tape = Tape()
-    assert run(network, batch, tape) == pytest.approx(loss, rel=1e-5)
-    found = {table: dense(grads, rows, n_labels) for table, rows, grads in tape.gradients()}
+    buffer = GradientBuffer()
+    assert run(network, batch, buffer) == pytest.approx(loss, rel=1e-5)
+    found = {table: dense(grads, rows, n_labels) for table, rows, grads in buffer.gradients()}
     for theirs, ours in (
         (phi, network.encoder.phi.grad),  # type: ignore[attr-defined]
         (w, found[network.trained_weights]),
@@ -137,16 +137,16 @@ def test_stepping_at_once_is_the_same_step(kind: str) -> None:
     """Block by block, or all gradients first: the same weights after three steps, decay included."""
     (at_once, batch), (later, _) = problem(BLOCK + 5, kind=kind, missing=2), problem(BLOCK + 5, kind=kind, missing=2)
     for _ in range(3):
-        tape = Tape(rates={at_once.trained_weights: 0.01})
-        run(at_once, batch, tape)
-        assert [table for table, _, _ in tape.gradients()] == [at_once.classifier_biases]
-        tape = Tape()
-        run(later, batch, tape)
-        for table, rows, grads in tape.gradients():
+        buffer = GradientBuffer(rates={at_once.trained_weights: 0.01})
+        run(at_once, batch, buffer)
+        assert [table for table, _, _ in buffer.gradients()] == [at_once.classifier_biases]
+        buffer = GradientBuffer()
+        run(later, batch, buffer)
+        for table, rows, grads in buffer.gradients():
             if table is later.trained_weights:
                 table.apply(rows, grads, 0.01)
     for network in (at_once, later):
-        network.trained_weights.settle()  # labels without a row still owe their decay
+        network.trained_weights.flush()  # labels without a row still owe their decay
     assert torch.equal(at_once.trained_weights.values, later.trained_weights.values)
 
 
@@ -154,8 +154,8 @@ def test_threads_do_not_change_a_bit() -> None:
     results = []
     for threads in (1, 2):
         network, batch = problem(BLOCK + 5, threads=threads)
-        tape = Tape()
-        results.append((run(network, batch, tape), [grads for _, _, grads in tape.gradients()]))
+        buffer = GradientBuffer()
+        results.append((run(network, batch, buffer), [grads for _, _, grads in buffer.gradients()]))
     assert results[0][0] == results[1][0]
     assert all(torch.equal(a, b) for a, b in zip(results[0][1], results[1][1], strict=True))
 
@@ -217,13 +217,12 @@ def small_trainer(**options: Any) -> Trainer:
     prepared = encoder.prepare(Inputs(vectors=vectors))
     rows = TrainingRows(prepared, data.train.labels, data.train.excluded, data.train.weights)
     clusters = np.zeros(9, dtype=np.int64)
-    network = new_network(
-        encoder, LabelIndex.from_clusters(clusters, 1), rows, clusters, settings, settings.stage1,
-        name="30-stage1", device=torch.device("cpu"),
-    )  # fmt: skip
+    stage = Stage("30-stage1", settings, settings.stage1)
+    index = LabelIndex.from_clusters(clusters, 1)
+    network = new_network(encoder, index, rows, clusters, stage, device=torch.device("cpu"))
     assert isinstance(network, OneVersusAll)
-    options = {"stage": "30-stage1", "seed": 0, "keep_best": lambda network: None, **options}
-    return Trainer(network, rows, rows, settings.stage1, **options)
+    callbacks = Callbacks(keep_best=lambda network: None, **options)
+    return Trainer(network, rows, rows, settings.stage1, stage=stage.name, seed=0, callbacks=callbacks)
 
 
 def test_settings_follow_from_the_kind() -> None:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from elias.dataset import Dataset
 from elias.dataset.split import reserve
-from elias.encoders.tfidf import normalise_rows
+from elias.encoders.centroids import normalize_rows
 from elias.pipeline.near_duplicates import LEAST_COSINE, MOST_TWINS, near_twins
 
 
@@ -22,7 +22,7 @@ def rows_of(n: int, words: int, seed: int) -> sp.csr_matrix:
 @pytest.mark.parametrize("seed", range(3))
 def test_twins_are_the_rows_with_a_large_cosine(seed: int, threads: int) -> None:
     bow = rows_of(40, 12, seed)
-    unit = normalise_rows(bow).toarray()
+    unit = normalize_rows(bow).toarray()
     cosines = unit @ unit.T
     asked = np.array([3, 0, 39, 17])
     for row, twins in zip(asked.tolist(), near_twins(bow, asked, threads=threads), strict=True):
@@ -45,11 +45,11 @@ def test_twins_are_held_out_together() -> None:
     family = np.arange(120) // 3
     asked: list[int] = []
 
-    def twins_of(rows: np.ndarray) -> list[np.ndarray]:
+    def near_duplicates(rows: np.ndarray) -> list[np.ndarray]:
         asked.extend(rows.tolist())
         return [np.flatnonzero((family == family[row]) & (np.arange(120) != row)) for row in rows.tolist()]
 
-    split = reserve(data.train, validation_rows=12, calibration_rows=21, seed=0, twins_of=twins_of)
+    split = reserve(data.train, validation_rows=12, calibration_rows=21, seed=0, near_duplicates=near_duplicates)
     assert (len(split.validation), len(split.calibration)) == (12, 21)
     assert (np.bincount(family[split.validation]) % 3 == 0).all()
     whole = np.bincount(family[split.calibration], minlength=40) == 3

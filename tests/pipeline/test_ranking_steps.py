@@ -18,7 +18,7 @@ from elias.core.errors import DataError, ModelError
 from elias.core.files import link_tree, read_tensors
 from elias.core.settings import Settings
 from elias.dataset import Dataset
-from elias.encoders.tfidf import normalise_rows
+from elias.encoders.centroids import normalize_rows
 from elias.evaluation.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.model.storage import load_model
@@ -62,7 +62,7 @@ def test_tf_idf_and_phi_side_by_side(seed: int, n_rows: int) -> None:
     phi = rng.normal(size=(n_rows, 3)).astype(np.float32)
     phi[rng.random(n_rows) < 0.3] = 0
     joined = with_embedding(bow, phi, 0.5)
-    expected = np.hstack([bow.toarray(), np.float32(0.5) * normalise_rows(phi)])
+    expected = np.hstack([bow.toarray(), np.float32(0.5) * normalize_rows(phi)])
     np.testing.assert_array_equal(joined.toarray(), expected)
     assert joined.shape == (n_rows, 10)
     assert (joined.indices.dtype, joined.data.dtype) == (np.int32, np.float32)
@@ -140,7 +140,7 @@ def test_the_margin_is_that_of_both(data: Dataset, tmp_path: Path, plus_folder: 
     words = np.abs(weights[:, :n_words])
     assert (words[words > 0] >= 0.1).all()
     phi = model.searcher.encode(model.prepare(texts)[0], np.arange(len(texts))).phi_BD.numpy()
-    x = np.hstack([model.vectorizer.transform(texts).toarray(), 0.5 * normalise_rows(phi)])
+    x = np.hstack([model.vectorizer.transform(texts).toarray(), 0.5 * normalize_rows(phi)])
     margins = x @ weights.T + plus.ranker.biases
     found = model.predict(texts, k=5, explain=True)
     assert found.parts is not None

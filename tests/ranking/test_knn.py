@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elias.core.errors import ModelError
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from elias.encoders.tfidf import normalise_rows
+from elias.encoders.centroids import normalize_rows
 from elias.ranking.knn import NAME, Neighbours, build_neighbours
 
 N_WORDS, N_LABELS = 9, 6
@@ -62,7 +62,7 @@ def test_votes_are_those_of_the_nearest_texts(seed: int, n_texts: int, most: int
 
 def some_texts() -> Neighbours:
     rng = np.random.default_rng(0)
-    bow = normalise_rows(sp.csr_matrix(rng.random((5, N_WORDS)).astype(np.float32)))
+    bow = normalize_rows(sp.csr_matrix(rng.random((5, N_WORDS)).astype(np.float32)))
     labels = sp.csr_matrix(np.eye(5, N_LABELS, dtype=np.float32))
     kinds = np.array([KIND_TEXT] * 4 + [KIND_LABEL_TEXT], dtype=np.uint8)
     return build_neighbours(bow, labels, kinds, most=3, words_per_text=64, budget=1000)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from elias.core.errors import ModelError
 from elias.core.files import read_tensors, write_tensors
 from elias.core.settings import RankerSettings
-from elias.encoders.tfidf import by_label
+from elias.encoders.centroids import rows_by_label
 from elias.ranking.label_tree import NAME, TOP, LabelTree, grow, joined, levels_of
 from elias.ranking.margins import CloserLook
 from elias.ranking.sparse_rows import SparseRows
@@ -63,7 +63,7 @@ def test_pairs_are_the_texts_of_the_parent() -> None:
     rng = np.random.default_rng(3)
     _, labels, excluded = small_data(rng)
     group = rng.integers(-1, 3, 12).astype(np.int32)
-    texts, left_out = by_label(labels), by_label(excluded)
+    texts, left_out = rows_by_label(labels), rows_by_label(excluded)
     above = joined(texts, group, 3)
     most = np.where(group >= 0, np.diff(above.indptr)[group], 0)[4:]
     starts, ends = np.concatenate([[0], np.cumsum(most)]), np.empty(8, dtype=np.int64)

@@ -24,21 +24,19 @@ def test_label_sums_are_y_transposed_times_phi(n_rows: int, monkeypatch: pytest.
     monkeypatch.setattr(start, "ENCODE_BATCH", 5)
     phi = torch.randn(n_rows, 4, generator=torch.Generator().manual_seed(0))
     labels = sp.random(n_rows, 9, density=0.3, format="csr", dtype=np.float32, random_state=0)
-    done: list[int] = []
-    found = start.label_sums(GivenPhi(), phi, labels, done.append)
+    found = start.phi_sums_by_label(GivenPhi(), phi, labels)
     np.testing.assert_allclose(found, labels.toarray().T @ phi.numpy(), rtol=1e-5, atol=1e-6)
     assert found.dtype == np.float32
-    assert sum(done) == n_rows
 
 
 def test_unit_rows_leave_zero_rows_alone() -> None:
-    found = start.unit_rows(np.float32([[3, 4], [0, 0], [0, 1e-15]]))
+    found = start.normalized_rows(np.float32([[3, 4], [0, 0], [0, 1e-15]]))
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0], [0, 1]], rtol=1e-6)
 
 
 def test_a_popular_label_does_not_rule_its_cluster() -> None:
     sums = np.float32([[100, 0], [0, 1], [5, 5], [7, 7]])
-    found = start.cluster_sums(sums, np.array([0, 0, 2, -1]), 3)
+    found = start.centroid_sums_by_cluster(sums, np.array([0, 0, 2, -1]), 3)
     np.testing.assert_allclose(found, [[1, 1], [0, 0], [0.5**0.5, 0.5**0.5]], rtol=1e-6)
 
 

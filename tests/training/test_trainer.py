@@ -28,8 +28,9 @@ from elias.index.label_index import LabelIndex
 from elias.network.network import Network
 from elias.pipeline.features_step import Prepared, open_preparation, write_preparation
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
-from elias.training.stage import CHECKPOINT, new_network, train_stage
-from elias.training.trainer import Trainer, rate_factor
+from elias.training.initialization import new_network
+from elias.training.stage import CHECKPOINT, train_stage
+from elias.training.trainer import Callbacks, Stage, Trainer, rate_factor
 from elias.training.weight_averaging import AveragedWeights, load_weights, weights_of
 from helpers.processes import SMALL
 
@@ -65,13 +66,16 @@ def network_of(settings: Settings, rows: Prepared, *, learned: bool = True, beam
         index = LabelIndex(indptr=np.arange(5) * 12, labels=labels, n_labels=12, logits=logits, beta=3.0)
     encoder = load_encoder(rows.encoder_folder, threads=2)
     settings = settings.updated({"index.beam_size": beam})
-    return new_network(encoder, index, rows.train, clusters, settings, settings.stage2, name="50-stage2", device=CPU)
+    stage = Stage("50-stage2", settings, settings.stage2)
+    return new_network(encoder, index, rows.train, clusters, stage, device=CPU)
 
 
 def trainer_of(settings: Settings, rows: Prepared, *, learned: bool = True, **options: Any) -> Trainer:
-    options = {"keep_best": lambda network: None, "seed": 0, **options}
+    seed, callbacks = options.pop("seed", 0), Callbacks(**{"keep_best": lambda network: None, **options})
     network = network_of(settings, rows, learned=learned, beam=1)
-    return Trainer(network, rows.train, rows.validation, settings.stage2, stage="50-stage2", **options)
+    return Trainer(
+        network, rows.train, rows.validation, settings.stage2, stage="50-stage2", seed=seed, callbacks=callbacks
+    )
 
 
 def bits(network: Network) -> dict[str, np.ndarray]:
@@ -183,7 +187,7 @@ def test_the_best_weights_are_kept(prepared: tuple[Settings, Prepared]) -> None:
         seen.append(bits(trainer.network))
         if score > trainer.at.best:
             trainer.at.best, trainer.at.best_epoch, trainer.at.best_is_mean = score, trainer.at.epoch + 1, is_mean
-            trainer.keep_best(trainer.network)
+            trainer.callbacks.keep_best(trainer.network)
         return {"nDCG@5": score}
 
     trainer._consider = consider  # type: ignore[method-assign]
@@ -261,8 +265,8 @@ def test_ctrl_c_waits_for_the_end_of_a_step(prepared: tuple[Settings, Prepared],
 
         Trainer._step = step  # type: ignore[method-assign]
         try:
-            train_stage(make, rows.train, rows.validation, settings, settings.stage2, name="50-stage2",
-                        folder=folder, progress=SILENT, log=log.append)  # fmt: skip
+            stage = Stage("50-stage2", settings, settings.stage2)
+            train_stage(make, rows.train, rows.validation, stage, folder=folder, progress=SILENT, log=log.append)
         finally:
             Trainer._step = before  # type: ignore[method-assign]
 

@@ -1,4 +1,8 @@
-"""Settings that follow from the size of the data: every None filled in, by the same rule for every dataset."""
+"""Default settings that follow from the size of the data, by the same rule for every dataset; and the choice in words.
+
+In: settings in which None means "chosen for me", and the numbers of the dataset (`DataSize`). Out: settings without
+None. The paper's letters: C clusters, L labels, kappa edges per cluster, b beam size, K shortlist size.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ from dataclasses import dataclass, replace
 from .errors import SettingsError
 from .settings import ONE_VERSUS_ALL, FusionSettings, Settings, StageSettings
 
-MOST_VALIDATION = 4000  # rows
-FEWEST = 100  # rows to learn a final score from
-DRAWS = ((5_000, 4), (100_000, 2))  # training rows below which so many draws of calibration rows are held out
-UNITS, ROWS_A_UNIT = 32, 30  # of the final score, at most; calibration rows that one takes
-PASSES, STEPS, BATCH = 60, 2000, 64  # over the calibration rows, and steps of so many rows, at least
+MOST_VALIDATION = 4000  # rows, as in the authors' program
+FEWEST = 100  # calibration rows to fit a final score on
+DRAWS = ((5_000, 4), (100_000, 2))  # (training rows, draws): below so many rows, so many draws
+UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
+PASSES, STEPS, BATCH = 60, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class DataSize:
 
 
 def resolve(settings: Settings, size: DataSize) -> Settings:
-    """Fill in every None from the size of the data. The same rule for every dataset.
+    """Fill in every None from the size of the data.
 
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
     epochs: about 300,000 rows in stage 1, at least 3 and at most 6 epochs; 400,000, 4 and 8 in stage 2
@@ -79,7 +83,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
 
 
 def _all_labels(settings: Settings, size: DataSize) -> Settings:
-    """One cluster with an edge to every label, and a shortlist of all: yhat = 1 everywhere."""
+    """One-versus-all: one cluster with an edge to every label, all labels in the shortlist, so that yhat = 1."""
     if settings.index.shortlist_size not in (None, size.labels):
         given = f"index.shortlist_size={settings.index.shortlist_size}"
         raise SettingsError(f"{given}: model.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
@@ -88,7 +92,11 @@ def _all_labels(settings: Settings, size: DataSize) -> Settings:
 
 
 def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
-    """(calibration rows, draws): what the final score is learned from."""
+    """(calibration rows, draws): what the final score is fitted on.
+
+    Few rows: a held-out split is too small to fit the score on, and too large to lose, so several draws are held out,
+    each of a network of its own (cross-fitting), and the final model trains on all rows.
+    """
     rows, draws = settings.split.calibration_rows, settings.fusion.draws
     learns = settings.ranker.enabled and size.has_words
     if draws and size.own_validation:
@@ -101,7 +109,7 @@ def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
         rows = 0
     elif rows is None and draws:
         rows = min(MOST_VALIDATION, size.rows // 4)
-    elif rows is None:  # some, however few rows there are
+    elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
         rows = rows if rows >= FEWEST else 0
@@ -109,8 +117,8 @@ def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
 
 
 def _resolve_fusion(fusion: FusionSettings, rows: int, draws: int) -> FusionSettings:
-    """Few rows bear few units, and must be passed over more often: it is steps that count."""
-    units = min(UNITS, max(4, rows // ROWS_A_UNIT))
+    """Few rows support few hidden units, and need more passes for the same number of steps."""
+    units = min(UNITS, max(4, rows // ROWS_PER_UNIT))
     passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, draws) * rows / BATCH))))
     return replace(fusion, draws=draws, hidden=fusion.hidden or units, epochs=fusion.epochs or passes)
 

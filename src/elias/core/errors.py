@@ -1,12 +1,12 @@
 """Every error a user can cause, in one tree.
 
-    EliasError                 something the user can put right; shown as one line
+    EliasError                 something the user can correct; shown as one line
     ├── DataError              a data file: names file, line, field, value and remedy
     ├── SettingsError          a setting: unknown, out of range, or in conflict; lists every problem
     ├── ModelError             a model folder that is missing, broken, foreign or of another format
     ├── RunError               a run folder that is locked, finished, or was started with other settings
     ├── InputError             an argument of a call: a k of 0, an unknown label, a wrong shape
-    └── MissingExtraError      an optional package is not installed; says how to install it
+    └── MissingExtraError      an optional package is not installed; the message has the command that installs it
 
 Each class carries the exit code of the command line. Broken invariants are plain `assert`.
 """
@@ -19,13 +19,21 @@ from pathlib import Path
 
 
 class EliasError(Exception):
-    """Something the user can put right."""
+    """Something the user can correct. All errors of the package derive from it; `exit_code` is that of the command."""
 
     exit_code = 1
 
 
 class DataError(EliasError):
-    """A data file that cannot be read as it stands: `train.jsonl:14: field "labels": ...`."""
+    """A data file that cannot be read: `train.jsonl:14: field "labels": ...`.
+
+    Parameters
+    ----------
+    message
+        What is wrong, the value, and the remedy.
+    file, line, field
+        Where, as far as it is known; they are put before the message.
+    """
 
     exit_code = 3
 
@@ -66,7 +74,7 @@ class RunError(EliasError):
 
 
 class InputError(EliasError):
-    """An argument of a call that makes no sense."""
+    """An argument of a call that cannot be used."""
 
     exit_code = 2
 
@@ -81,6 +89,6 @@ class MissingExtraError(EliasError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The tail of an error message: `; did you mean "Cables"?`, or nothing."""
+    """The tail of an error message: `; did you mean "Cables"?`, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f'; did you mean "{close[0]}"?' if close else ""

@@ -1,9 +1,10 @@
-"""Files a user gets: written beside and renamed into place, JSON and safetensors, never pickle.
+"""Files on disk: atomic writes, JSON and safetensors, the lock of a folder. Never pickle.
 
     with replacing(path) as part:      a file or folder appears whole, or not at all
         ...
+
 Tensors are read as copy-on-write memory maps, so opening a model of any size costs next to nothing and
-processes share its pages. A full disk is an error that names the file and loses nothing that was there.
+processes share its pages. A full disk is an error that names the file, and what was there before stays.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _FORBIDDEN = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDI
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A sibling of `path` to write to; renamed to `path` when the block ends well, removed when it does not.
+    """Atomic write: a sibling of `path` to write to, renamed to `path` at the end of the block, removed on an error.
 
-    A folder that is replaced steps aside to NAME.old for the moment of the renaming. Killed in that moment, the
-    next writer puts it back.
+    A rename cannot replace a folder that is not empty, so the old one is first renamed to NAME.old. If the process is
+    killed between the two renames, the next writer restores it.
     """
     part, old = path.with_name(path.name + ".part"), path.with_name(path.name + ".old")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _put_back(old, path)
+        _restore(old, path)
         remove(part)
         try:
             yield part
@@ -52,7 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 os.replace(path, old)
             os.replace(part, path)
         except BaseException:
-            _put_back(old, path)
+            _restore(old, path)
             remove(part)
             raise
         remove(old)
@@ -60,7 +61,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into a line that says so."""
+    """Turn a full disk or missing permissions into a RunError that names the file and the remedy."""
     try:
         yield
     except OSError as error:
@@ -72,8 +73,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def _put_back(old: Path, path: Path) -> None:
-    """A folder that stepped aside returns, unless its successor has arrived."""
+def _restore(old: Path, path: Path) -> None:
+    """Rename NAME.old back, unless its replacement is complete."""
     if old.exists() and path.exists():
         remove(old)
     elif old.exists():
@@ -81,7 +82,7 @@ def _put_back(old: Path, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder if it is there."""
+    """Remove a file or a folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -89,7 +90,7 @@ def remove(path: Path) -> None:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """A copy of a folder that shares its files where the file system allows hard links.
+    """Copy a folder by hard links, or by copies where the file system has none.
 
     Safe because a finished file is never written to again: `replacing` puts a new one in its place.
     """
@@ -113,7 +114,7 @@ def same_files(one: Path, other: Path, *names: str) -> bool:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """A hard link, or a copy across file systems. A file that is there already is replaced, not written to."""
+    """A hard link, or a copy across file systems. An existing file is replaced, not written to."""
     remove(Path(target))
     try:
         os.link(source, target)
@@ -136,7 +137,7 @@ def write_json(path: Path, content: Any, *, indent: int | None = 1) -> None:
 
 
 def read_json(path: Path, error: type[EliasError] = ModelError) -> Any:
-    """The content of a JSON file; `error` says what a broken one means."""
+    """The content of a JSON file; a damaged one raises `error`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as problem:
@@ -157,14 +158,14 @@ def read_object(path: Path, *keys: str, error: type[EliasError] = ModelError) ->
 
 
 def unreadable(path: Path, problem: OSError) -> str:
-    """What to say of a file that cannot be opened."""
+    """The message for a file that cannot be opened."""
     if isinstance(problem, FileNotFoundError):
         return f"{path}: the file is missing"
     return f"{path}: cannot be read ({problem.strerror or problem})"
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
-    """A .npy file, written whole or not at all."""
+    """A .npy file, written atomically."""
     with replacing(path) as part, open(part, "wb") as out:
         np.save(out, array, allow_pickle=False)
 
@@ -188,7 +189,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
 
 
 def read_tensors(path: Path, error: type[EliasError] = ModelError) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """(arrays as copy-on-write memory maps, metadata); a damaged file is an `error` that says how."""
+    """(arrays as copy-on-write memory maps, metadata); a damaged file raises `error`."""
     try:
         size = path.stat().st_size
         with open(path, "rb") as file:
@@ -209,13 +210,13 @@ def _mapped(path: Path, entry: Mapping[str, Any], base: int, size: int) -> np.nd
     start, stop = entry["data_offsets"]
     if not 0 <= start <= stop <= size - base or stop - start != dtype.itemsize * int(np.prod(shape)):
         raise ValueError("an array reaches past its end")
-    if start == stop:
+    if start == stop:  # an empty file region cannot be mapped
         return np.empty(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="c", offset=base + start, shape=shape).view(np.ndarray)
 
 
 class FolderLock:
-    """Keeps a second process out of a run folder; the system releases it even after kill -9."""
+    """An exclusive lock on a run folder; the operating system releases it even after kill -9."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"

@@ -1,7 +1,7 @@
-"""What a person sees while a run goes on: one line a finished step, and on a terminal a live line with time left.
+"""Progress of a run on standard error: one line per finished step, and on a terminal a live line with time left.
 
 Without a terminal only the finished steps are printed; `quiet` prints nothing. NO_COLOR is respected.
-Everything goes to standard error, so that standard output stays clean for results.
+Standard output stays clean for results.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
+    """Prints lines that stay (`say`) and one that is redrawn (`update`)."""
+
     def __init__(self, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
         self.stream = stream or sys.stderr
         self.quiet = quiet
@@ -40,7 +42,7 @@ class Progress:
             print(text, file=self.stream, flush=True)
 
     def update(self, what: str, done: int, total: int, seconds: float, info: str = "") -> None:
-        """The live line: what is going on, how far, and how long it will still take."""
+        """The live line: the current step, the share that is done, and the time left."""
         now = time.monotonic()
         if not self.live or (now - self._shown < MIN_INTERVAL and done < total):
             return

@@ -1,13 +1,13 @@
-"""Words of a text, in any language, and their counts: what the bag of words is made of.
+"""Tokenization: the words of a text, in any language, and their counts (the bag of words).
 
     text -> NFKC -> lower case -> words = runs of letters, marks and digits
     counts[row, word] = how often the word occurs in the text
 
-Scripts written without spaces (Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar): each character, with the
-marks it carries, is one word. A word of more than `LONGEST_WORD` characters (a key, a base64 block) is ignored.
+Scripts written without spaces (Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar): each character, with its
+combining marks, is one word. A word of more than `LONGEST_WORD` characters (a key, a base64 block) is ignored.
 Everything else, NUL and lone surrogates included, separates words.
 
-In: texts. Out: lists of words, or a sparse matrix of counts whose columns are the words of a `Vocabulary` list.
+In: texts. Out: lists of words, or a sparse matrix of counts whose columns are the words of a `Vocabulary`.
 
 Plain Python on purpose: on package descriptions, `str.split` for ASCII and `re` for the rest took less than half
 the time of the Rust tokenizers with the same definition of a word, on one core instead of two.
@@ -25,8 +25,8 @@ import numpy as np
 import scipy.sparse as sp
 
 LONGEST_WORD = 64
-HIGHEST_COUNT = 65_535  # counts above are held at this value
-CHUNK_CHARACTERS = 4_000_000
+HIGHEST_COUNT = 65_535  # counts are clipped here, to fit uint16
+CHUNK_CHARACTERS = 4_000_000  # of texts counted at once: bounds the memory of their word lists
 
 # Blocks of the scripts without spaces, as a regular expression character class.
 _SPACELESS = (
@@ -43,7 +43,7 @@ _SPACELESS = (
 
 @cache
 def _ascii_table() -> bytes:
-    """Maps an ASCII byte to its lower case, and whatever is no letter or digit to a space."""
+    """Maps an ASCII byte to its lower case, and all but letters and digits to a space."""
     return bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
 
 
@@ -60,7 +60,7 @@ def _spaceless() -> re.Pattern[str]:
 @cache
 def _marks(astral: bool) -> str:
     """Every combining mark, or only those below U+10000, as ranges of a character class."""
-    # Planes 2 to 13 have none (Han, unassigned); looking at each character there delays the first emoji by 0.15 s.
+    # Planes 2 to 13 have none (Han, unassigned); searching them delays the first emoji by 0.15 s.
     searched = chain(range(0x20000), range(0xE0000, 0xE1000)) if astral else range(0x10000)
     codes = [code for code in searched if unicodedata.category(chr(code))[0] == "M"]
     ranges: list[list[int]] = []
@@ -74,9 +74,9 @@ def _marks(astral: bool) -> str:
 
 @cache
 def _finder(astral: bool, spaceless: bool) -> Callable[[str], list[str]]:
-    """The function that finds the words of a normalised text without `_`.
+    """The function that finds the words of a normalized text without `_`.
 
-    The rare ranges slow the pattern down at every space, so a text gets only those it needs.
+    The rare ranges slow the pattern down at every space, so it has only those that the text needs.
     """
     marks = _marks(astral)
     if not spaceless:
@@ -98,7 +98,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def text_chunks(texts: Sequence[str], characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
-    """The texts in order, in lists of about so many characters."""
+    """The texts in order, in lists of about `characters` characters."""
     chunk: list[str] = []
     held = 0
     for text in texts:
@@ -112,7 +112,10 @@ def text_chunks(texts: Sequence[str], characters: int = CHUNK_CHARACTERS) -> Ite
 
 
 def count_ids(ids: np.ndarray, lengths: np.ndarray, n_words: int) -> sp.csr_matrix:
-    """Counts, rows x words, of word ids laid end to end, `lengths` of them a row; an id of -1 is no word."""
+    """Counts, rows x words, of concatenated word ids, `lengths` of them per row; an id of -1 is an unknown word.
+
+    Sorting row * n_words + id makes equal words of a row neighbors: much faster than one Counter per row.
+    """
     keys = np.repeat(np.arange(len(lengths), dtype=np.int64) * n_words, lengths)
     keys += ids
     if (ids < 0).any():
@@ -132,7 +135,7 @@ def count_ids(ids: np.ndarray, lengths: np.ndarray, n_words: int) -> sp.csr_matr
 
 
 class Vocabulary:
-    """A fixed list of words; the number of a word is its place in the list."""
+    """A fixed list of words; the id of a word is its place in the list."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(words)
@@ -142,11 +145,11 @@ class Vocabulary:
         return len(self.words)
 
     def token_ids(self, text: str) -> np.ndarray:
-        """The number of each word of a text (int32), in order, -1 of a word that is not in the list."""
+        """The id of each word of a text (int32), in order; -1 for a word that is not in the vocabulary."""
         return np.array(list(map(self._numbers.get, _split(text), repeat(-1))), dtype=np.int32)
 
     def count(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers (int32, rising) and counts of the known words of one text; the same as `counts`, but sooner."""
+        """Ids (int32, ascending) and counts of the known words of one text: a row of `count_matrix`, faster."""
         numbers = self.token_ids(text)
         numbers.sort()
         numbers = numbers[numbers.searchsorted(0) :]
@@ -159,7 +162,7 @@ class Vocabulary:
         return numbers[starts], np.minimum(counts, HIGHEST_COUNT)
 
     def count_matrix(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """How often each known word occurs in each text, uint16; meant for one chunk."""
+        """How often each known word occurs in each text, uint16; meant for one chunk of texts."""
         lists = [_split(text) for text in texts]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         flat = map(self._numbers.get, chain.from_iterable(lists), repeat(-1))
@@ -168,7 +171,7 @@ class Vocabulary:
 
 
 class VocabularyBuilder:
-    """Counts texts once while it learns their words, then keeps the words worth keeping."""
+    """Collects the words of texts while counting them, so that texts are tokenized once; `build` keeps the frequent."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -186,8 +189,11 @@ class VocabularyBuilder:
         self._counted.append(count_ids(ids, lengths, len(numbers)))
 
     def build(self, min_df: int, max_words: int) -> tuple[Vocabulary, np.ndarray, Iterator[sp.csr_matrix]]:
-        """The words found in at least `min_df` texts, at most `max_words` of them, by falling number of texts, then
-        alphabetically; those numbers; and the counts of the chunks, in order, over these words (each given once)."""
+        """(vocabulary, document frequencies, counts of the chunks in order over these words).
+
+        Words that occur in at least `min_df` texts, at most `max_words` of them, by falling document frequency, then
+        alphabetically. The chunks are released as they are read, so their iterator works once.
+        """
         df = np.zeros(len(self._numbers), dtype=np.int64)
         for counted in self._counted:
             df[: counted.shape[1]] += np.bincount(counted.indices, minlength=counted.shape[1])

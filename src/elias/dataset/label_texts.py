@@ -1,9 +1,9 @@
-"""Label texts as training rows: the text of a label is one more text that has this label.
+"""Label texts as training rows: the text of a label is one more text with this label.
 
-Rows of this kind carry KIND_LABEL_TEXT: they never count in N, n_l or propensities, are never held out, and have no
-id, so nothing of theirs is masked. Only labels with a training row of their own get one: a label without any would
-otherwise be learned from a name alone. With `lexical.unseen` words find such a label by its text.
-`ids`: the label's id stands before its text unless it is the text; ids can be names that other texts use.
+Rows of this kind have KIND_LABEL_TEXT: they do not count in N, n_l or propensities, are never held out, and have no
+id, so no pair of theirs is excluded. Only labels with a training row get one: a label without any would be learned
+from its name alone. With `lexical.unseen` such a label is found by the words of its text.
+`ids`: the label's id is put before its text unless it is the text; ids can be names that occur in other texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .rows import KIND_LABEL_TEXT, Rows, TextColumn
 
 
 def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows:
-    """`rows`, then a row for every label that has a text and a row among them. Vectors stay as they are."""
+    """`rows`, then one row for every label that has a text and a row among them. Rows of vectors stay as they are."""
     numbers = _with_text(rows, labels)
     count = len(numbers)
     if count == 0:
@@ -30,8 +30,8 @@ def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows
     return replace(
         rows,
         texts=TextColumn(_chain(rows, labels, numbers, ids)),
-        labels=_below(rows.labels, pairs),
-        excluded=_below(rows.excluded, nothing),
+        labels=_stack(rows.labels, pairs),
+        excluded=_stack(rows.excluded, nothing),
         ids=None,
         groups=None,
         weights=np.concatenate([rows.weights, np.ones(count, dtype=np.float32)]),
@@ -40,7 +40,7 @@ def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows
 
 
 def count_label_texts(rows: Rows, labels: LabelSet) -> int:
-    """How many rows `with_label_texts` would add."""
+    """The number of rows that `with_label_texts` adds."""
     return len(_with_text(rows, labels))
 
 
@@ -57,12 +57,13 @@ def unseen_labels(matrix: sp.csr_matrix, labels: LabelSet) -> np.ndarray:
 
 
 def _that_have_text(chosen: np.ndarray, labels: LabelSet) -> np.ndarray:
+    """Numbers of the chosen labels (a mask over all) that have a text."""
     numbers = np.flatnonzero(chosen).tolist()
     return np.array([number for number in numbers if labels.texts[number]], dtype=np.int64)
 
 
 def ids_differ(labels: LabelSet) -> bool:
-    """Some label's id is not its text, so that `ids` makes a difference."""
+    """Whether some label's id is a name other than its text, so that `ids` makes a difference."""
     pairs = zip(labels.ids, labels.texts, strict=True)
     return any(text and text != name and any(map(str.isalpha, name)) for name, text in pairs)
 
@@ -73,13 +74,13 @@ def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iter
 
 
 def texts_of(labels: LabelSet, numbers: np.ndarray, *, ids: bool = False) -> Iterator[str]:
-    """The texts of some labels as rows have them: id where it is a name, text, alternative names."""
+    """The training texts of some labels: id where it is a name, text, alternative names."""
     for number in numbers.tolist():
         name, text = labels.ids[number], labels.texts[number]
         before = f"{name} " if ids and name != text and any(map(str.isalpha, name)) else ""
         yield f"{before}{text} {labels.alternatives[number]}".strip()
 
 
-def _below(upper: sp.csr_matrix, lower: sp.csr_matrix) -> sp.csr_matrix:
+def _stack(upper: sp.csr_matrix, lower: sp.csr_matrix) -> sp.csr_matrix:
     stacked: sp.csr_matrix = sp.csr_matrix(sp.vstack([upper, lower], format="csr"), dtype=upper.dtype)
     return stacked

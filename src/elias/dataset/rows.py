@@ -1,7 +1,7 @@
-"""Rows of a dataset: what goes in (texts or vectors), what is right (weighted labels), who they are.
+"""Rows of a dataset: inputs (texts or vectors), weighted labels, ids, groups, weights and excluded pairs.
 
-Texts can be larger than memory, so a `TextColumn` keeps them as one run of UTF-8 bytes with offsets and
-spills to an unlinked temporary file above `SPILL_BYTES`; it reads like a sequence of strings.
+Texts can be larger than memory, so a `TextColumn` keeps them as one buffer of UTF-8 bytes with offsets, which moves
+to an unlinked temporary file above `SPILL_BYTES`; it reads like a sequence of strings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 KIND_TEXT = 0  # an ordinary training row
 KIND_LABEL_TEXT = 1  # a label's own text used as a training row; never counted in N, n_l or propensities
-SPILL_BYTES = 256 << 20
+SPILL_BYTES = 256 << 20  # bytes of texts that stay in memory
 
 
 class TextColumn(Sequence[str]):
@@ -30,7 +30,7 @@ class TextColumn(Sequence[str]):
         ends = array("q", [0])
         spill: IO[bytes] | None = None
         for text in texts:
-            raw = text.encode("utf-8", "surrogatepass")
+            raw = text.encode("utf-8", "surrogatepass")  # JSON may hold lone surrogates; they must come back
             held += raw
             total += len(raw)
             ends.append(total)
@@ -67,7 +67,7 @@ class TextColumn(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         start = 0
-        for block in range(1, len(self._ends), 4096):
+        for block in range(1, len(self._ends), 4096):  # blocks: tolist is far faster than numpy scalars, one at a time
             for end in self._ends[block : block + 4096].tolist():
                 yield self._buffer[start:end].decode("utf-8", "surrogatepass")
                 start = end
@@ -92,9 +92,9 @@ class Rows:
     texts: TextColumn | None = None
     vectors: sp.csr_matrix | np.ndarray | None = None
     labels: sp.csr_matrix  # rows x L, float32 weights > 0, indices sorted and unique in each row
-    ids: list[str] | None = None  # the user's own row ids, echoed by predict
-    groups: list[str] | None = None  # rows of one group never straddle a split
-    weights: np.ndarray  # float32, one a row
+    ids: list[str] | None = None  # row ids of the user, returned by predict
+    groups: list[str] | None = None  # rows of one group are held out together or not at all
+    weights: np.ndarray  # float32, one per row
     kinds: np.ndarray  # uint8, KIND_TEXT or KIND_LABEL_TEXT
     excluded: sp.csr_matrix  # rows x L, bool: pairs that are masked in the loss and never scored
 

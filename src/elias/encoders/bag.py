@@ -89,7 +89,9 @@ class BagEncoder:
         return bag_of_rows(self.words, words, offsets, torch.from_numpy(weights).to(device), context.buffer)
 
 
-def bag_of_rows(table: EmbeddingTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, buffer: GradientBuffer) -> Tensor:
+def bag_of_rows(
+    table: EmbeddingTable, words: np.ndarray, offsets: np.ndarray, weights_N: Tensor, buffer: GradientBuffer
+) -> Tensor:
     """sum of weight * row over each bag; the rows get their gradients through the buffer."""
     if not kernels.serve(weights_N.device):
         return bag_of_rows_reference(table, words, offsets, weights_N, buffer)

@@ -1,11 +1,11 @@
-"""The edges stage 2 starts with: equations (9) and (10).
+"""Equations (9) and (10): the edges that stage 2 starts with, from the beams of the training rows.
 
     (9)   M = N x C, s_c at each training row's beam, 0 elsewhere;   A' = M^T Y
     (10)  row c keeps its kappa largest entries of A' as edges
 
-Every label with a training row keeps at least one edge on top of kappa: its best cluster in A', else its
-stage-1 cluster. Those rescues are counted. Logits start as log A' (softmax proportional to the counts) or
-uniform(0, 1).
+Every label with a training row keeps at least one edge on top of kappa, since a label without an edge could never be
+predicted: its best cluster in A', else its stage-1 cluster. Those rescues are counted. Logits start as log A' (softmax
+proportional to the counts) or uniform(0, 1).
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ import scipy.sparse as sp
 
 from .label_index import LabelIndex
 
-WAITING = 16  # products added up at once: adding each to a large sum would copy the sum each time
+PENDING = 16  # products that are added up at once: adding each to a large sum would copy the sum each time
 
 
 @dataclass(frozen=True)
 class Adjacency:
+    """The learnable index, and how many labels it would have lost without their rescue."""
+
     index: LabelIndex
     rescued_by_matching: int  # labels outside every cluster's kappa, kept at their best cluster of A'
-    rescued_by_cluster: int  # labels that A' does not know, kept at their stage-1 cluster
+    rescued_by_cluster: int  # labels without an entry in A', kept at their stage-1 cluster
 
 
 def matching(beams: Iterable[tuple[np.ndarray, np.ndarray]], labels: sp.csr_matrix, n_clusters: int) -> sp.csr_matrix:
     """(9) A' = M^T Y, C x L. `beams`: (clusters, s_c) of the beam of each training row, batch after batch."""
-    nothing = (np.empty(0, dtype=np.float32), (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)))
-    sums = [sp.csr_matrix(nothing, shape=(n_clusters, labels.shape[1]))]
+    empty = (np.empty(0, dtype=np.float32), (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)))
+    sums = [sp.csr_matrix(empty, shape=(n_clusters, labels.shape[1]))]
     start = 0
     for clusters_BT, scores_BT in beams:
         stop = start + len(clusters_BT)
         row_of = np.repeat(np.arange(len(clusters_BT)), clusters_BT.shape[1])
         entries = (scores_BT.ravel(), (clusters_BT.ravel(), row_of))
         sums.append(sp.csr_matrix(entries, shape=(n_clusters, len(clusters_BT))) @ labels[np.arange(start, stop)])
-        if len(sums) == WAITING:
+        if len(sums) == PENDING:
             sums = [reduce(add, sums)]
         start = stop
     assert start == labels.shape[0], "a beam for every row"
@@ -66,6 +68,7 @@ def learnable_index(
     rank[order] = np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], np.diff(counts.indptr))
     kept = rank < kappa
 
+    # Rescue by matching: the first entry of each label in order of (label, falling count, cluster) is its best one.
     best_first = np.lexsort((clusters, -counts.data, counts.indices))
     known, first = np.unique(counts.indices[best_first], return_index=True)
     missing = ~np.isin(known, counts.indices[kept])
@@ -76,6 +79,7 @@ def learnable_index(
 
     edge_clusters = np.concatenate([clusters[kept], cluster_of_label[unknown]])
     edge_labels = np.concatenate([counts.indices[kept], unknown])
+    # An edge that A' does not know starts as weak as the weakest that it knows: log 0 would be -inf.
     floor = float(counts.data.min()) if counts.nnz else 1.0
     strength = np.concatenate([counts.data[kept], np.full(len(unknown), floor, dtype=np.float32)])
     order = np.lexsort((edge_labels, edge_clusters))

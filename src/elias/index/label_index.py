@@ -1,4 +1,6 @@
-"""The label index: a sparse graph from clusters to labels (docs/method.md).
+"""The label index: a sparse graph from clusters to labels, and equation (3), the parents in it.
+
+    (3)  parent of a label = the cluster with the largest softmax_row_c(a)_l among its edges
 
 Edges are ragged rows in CSR form: the edges of cluster c are positions indptr[c] .. indptr[c+1], and
 `labels[position]` is where each leads. Stage 1 and stage 2 are two objects of this one type:
@@ -6,7 +8,7 @@ Edges are ragged rows in CSR form: the edges of cluster c are positions indptr[c
     stage 1   logits is None: every edge scores 1, each label has exactly one cluster
     stage 2   logits are learned: (5)  e = min(1, beta * softmax over the row)
 
-A pad never exists here: the tensor views that pad are made where they are used.
+There is no pad here: rows are as long as they are, and tensor views that pad are made where they are used.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+
+from ..core.predictions import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +32,7 @@ class LabelIndex:
 
     @classmethod
     def from_clusters(cls, cluster_of_label: np.ndarray, n_clusters: int) -> LabelIndex:
-        """Stage 1: each label (cluster >= 0) hangs on its one cluster."""
+        """Stage 1: one edge per label, from its cluster; none where that is PAD."""
         members = np.flatnonzero(cluster_of_label >= 0)
         clusters = cluster_of_label[members]
         order = np.lexsort((members, clusters))
@@ -53,6 +57,7 @@ class LabelIndex:
         """softmax of the logits over each row (1 in stage 1), float32 [edges]."""
         if self.logits is None or self.n_edges == 0:
             return np.ones(self.n_edges, dtype=np.float32)
+        # `reduceat` would return the next row's first value for an empty row, so only the others take part.
         rows = np.diff(self.indptr) > 0
         starts = self.indptr[:-1][rows]
         lengths = np.diff(self.indptr)[rows]
@@ -66,7 +71,7 @@ class LabelIndex:
         return np.minimum(np.float32(1.0), np.float32(self.beta) * self.probabilities())
 
     def parents(self) -> np.ndarray:
-        """(3) The strongest cluster of every label by unclamped edge probability, int32 [L]; -1 for none.
+        """(3) The strongest cluster of every label by unclamped edge probability, int32 [L]; PAD for none.
 
         Ties go to the lower cluster. Probabilities, not logits: logits of different rows are not comparable.
         """
@@ -76,10 +81,10 @@ class LabelIndex:
         wins = np.flatnonzero(probabilities == strongest[self.labels])
         parents = np.full(self.n_labels, self.n_clusters, dtype=np.int32)
         np.minimum.at(parents, self.labels[wins], clusters[wins])
-        return np.where(parents < self.n_clusters, parents, np.int32(-1))
+        return np.where(parents < self.n_clusters, parents, np.int32(PAD))
 
     def by_label(self) -> tuple[np.ndarray, np.ndarray]:
-        """The graph seen from the labels: (indptr [L + 1], positions of each label's edges)."""
+        """The edges grouped by label: (indptr [L + 1], positions of each label's edges, by rising cluster)."""
         positions = np.argsort(self.labels, kind="stable")
         counts = np.bincount(self.labels, minlength=self.n_labels)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), positions
@@ -94,7 +99,7 @@ class LabelIndex:
     def prune(self, *, keep: int, keep_parents: bool = False) -> LabelIndex:
         """Keep the `keep` strongest edges of every cluster; the softmax is then over the survivors.
 
-        `keep_parents`: and every label's strongest edge, so that no label becomes unreachable.
+        `keep_parents`: every label's strongest edge stays too, so that no label becomes unreachable.
         """
         scores = self.probabilities()
         clusters = self.clusters

@@ -1,10 +1,11 @@
-"""Compiled parts of the clustering: one balanced 2-means over the labels of one node.
+"""One balanced spherical 2-means over the labels of one node of the clustering.
 
     d = sum(left) / |sum(left)| - sum(right) / |sum(right)|      scores = x . d
     left = the n_left labels with the largest scores, ties to the smallest label number
 
 In: the centroids, sparse or dense, and the labels of the node, rising. Out: True for each label that goes left.
-Kernels run on one thread without the interpreter lock; the caller gives each thread its own scratch.
+Definition: `elias.index.clustering.split_reference`. A call works on one thread; threads split different nodes, each
+with a scratch of its own.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from .beam_search import classifier_of
 from .inverted_index import accumulate, best_labels, clear, product
 from .knn import vote_rows
 from .margins import clear_margins, label_margins, sum_margins
-from .shortlist import strongest_path
 from .prefetch import fetch, fetch_one
+from .shortlist import strongest_path
 
 # One list for the whole package: the second axis of `Features.values`. A new feature is one name here, one line in a
 # function below, and its definition in `ranking/features.py`.
@@ -39,7 +39,9 @@ FEATURES = (
     "nearest",  # similarity of the nearest training text that has the label
     "log_count",  # log(1 + n_l)
 )
-CLUSTER_SCORE, EDGE_SCORE, CLASSIFIER, MARGIN, PATH, COMBINED, LABEL_TEXT, CENTROID, VOTE, NEAREST, LOG_COUNT = range(11)
+CLUSTER_SCORE, EDGE_SCORE, CLASSIFIER, MARGIN, PATH, COMBINED, LABEL_TEXT, CENTROID, VOTE, NEAREST, LOG_COUNT = range(
+    11
+)
 AHEAD = 8  # labels whose rows are fetched before they are read
 
 

@@ -59,8 +59,8 @@ def _add(w, begin, end, indices, data, step):  # type: ignore[no-untyped-def]
         w[indices[j]] += np.float32(step) * data[j]
 
 
-@njit(cache=True, nogil=True)
-def _squared_hinge(rows, signs, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, seed):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True) def _squared_hinge(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
+alpha, order, seed):  # type: ignore[no-untyped-def]
     """Fill w; return the bias. Stops when the projected gradients of a pass lie within eps of each other."""
     n = len(rows)
     diagonal = 0.5 / cost

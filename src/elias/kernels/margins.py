@@ -4,8 +4,8 @@
     path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin of the tree)^3,  at least LOWEST
 
 Both are linear in the same words, so their weights lie side by side and are read once. The weights of common words are
-stored by label: one place in memory per label, fetched ahead. Any other word has a list of labels; lists are summed over
-all labels, and so are the nodes of the tree.
+stored by label: one place in memory per label, fetched ahead. Any other word has a list of labels; lists are summed
+over all labels, and so are the nodes of the tree.
 
     sum_margins     the words that are not common, over all labels, and the paths of all nodes
     label_margins   the candidates

@@ -225,7 +225,9 @@ class Predictor:
     @property
     def gives_probabilities(self) -> bool:
         """Whether scores are probabilities, so that a threshold means something."""
-        return all(one.reranker is not None and one.reranker.score_model.calibration is not None for one in self.all_members())
+        return all(
+            one.reranker is not None and one.reranker.score_model.calibration is not None for one in self.all_members()
+        )
 
     def label_numbers(self, names: Sequence[str], what: str) -> np.ndarray:
         """Label numbers of some label ids, rising."""

@@ -28,8 +28,7 @@ from ..core.version import __version__
 from ..encoders.tfidf import FILES as TFIDF_FILES
 from ..encoders.tfidf import TfIdf
 from ..network.network import Network
-from ..network.search_storage import read_search, write_search
-from ..network.storage import load_network, write_network
+from ..network.storage import load_network, read_search_tables, write_network, write_search_tables
 from ..ranking import inverted_index, knn, label_tree, linear_ranker, reranker
 from ..ranking.features import RankingParts
 from ..ranking.reranker import Reranker
@@ -56,7 +55,7 @@ def save_model(model: Model, folder: Path) -> None:
 
 def write_around_network(model: Model, folder: Path) -> None:
     """Everything but the network, its encoder and the stacked ranker."""
-    write_search(model.network, folder)
+    write_search_tables(model.network, folder)
     write_labels(folder / "labels.tsv", model.labels, model.label_counts, model.stage1_clusters)
     write_json(folder / "clusters.json", {"words": model.cluster_words})
     if model.vectorizer is not None:
@@ -99,7 +98,7 @@ def load_model(
         n_train=about.pop("n_train"),
         about=about,
         use_kernels=use_kernels,
-        cpu_search=read_search(network, folder),
+        cpu_search=read_search_tables(network, folder),
     )
     if (folder / reranker.NAME).exists():
         model.reranker = _reranker(folder, model, shared)

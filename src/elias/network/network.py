@@ -100,7 +100,9 @@ class Network:
         logits = self.edges.values[:, 0].cpu().numpy()
         return replace(self.index, logits=logits.copy() if self.edges.state else logits)
 
-    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float) -> Tensor:
+    def loss(
+        self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
+    ) -> Tensor:
         """Equations (1) to (8) for one batch."""
         phi_BD = self.encoder.encode(prepared, batch.rows, context)
         logits_BC = linear(self.clusters, phi_BD, self.threads)
@@ -133,7 +135,9 @@ class Network:
             total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, len(batch.rows), most)
         return total
 
-    def _shortlisted_clusters(self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, context: TrainingContext) -> Tensor:
+    def _shortlisted_clusters(
+        self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, context: TrainingContext
+    ) -> Tensor:
         """(2) to (4): beam, parents, and random clusters where the setting asks for them."""
         beam_BT = self.beam(logits_BC)
         draw = context.noise, context.rows_B, self.index.n_clusters

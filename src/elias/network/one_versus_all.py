@@ -6,8 +6,8 @@
 The yardstick for the index: the paper's table 2. It is the network with one cluster that holds all labels, so that
 yhat = 1 everywhere, and it is saved and searched as that: prediction with K = L is exact. Only the loss is computed
 otherwise, as dense products over blocks of labels. Labels without a training row are in no cluster and in no sum.
-(7) would divide by batch x L; with K, of training, a label's
-gradient has the size it has in ELIAS, and AdamW's epsilon means the same.
+(7) would divide by batch x L; with the K of
+training a label's gradient has the size it has in ELIAS, and AdamW's epsilon means the same.
 
 Shapes: B batch, L labels of the cluster, N labels of a range, D dimension.
 """
@@ -15,7 +15,7 @@ Shapes: B batch, L labels of the cluster, N labels of a range, D dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +35,9 @@ BLOCK = 8 * RANGE  # labels whose gradients are held at once
 class OneVersusAll(Network):
     """A network in training; once saved it is a `Network` like any other."""
 
-    def loss(self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float) -> Tensor:
+    def loss(
+        self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
+    ) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
         phi_BD = self.encoder.encode(prepared, batch.rows, context)
         labels = self.index.labels.astype(np.int64)
@@ -75,11 +77,36 @@ class _Pairs:
         return self.rows_P[part], self.places_P[part] - start, self.weights_P[part]
 
 
+class _Pass(NamedTuple):
+    """A batch in the forward pass; `scale_B` is the factor of a row's terms in the loss."""
+
+    phi_BD: Tensor
+    scale_B: Tensor
+    positives: _Pairs
+    excluded: _Pairs
+
+
+class _Labels(NamedTuple):
+    """The labels that are trained (rows of the tables), and the tables."""
+
+    rows_L: Tensor
+    weights: Tensor
+    biases: Tensor
+
+
+class _Gradients(NamedTuple):
+    """Where gradients are written: weights of a block of labels, of which `first` is the first, and all biases."""
+
+    weights_ND: Tensor
+    biases_L1: Tensor
+    first: int
+
+
 class _AllLabels(torch.autograd.Function):
     """The loss as a differentiable function of phi; the gradients are made with it, block by block.
 
     Where the classifiers may step at once, they do, and no gradient of L x D is ever held. Every row of `rows_L`
-    steps in every step, so none owes decay and their `values` are up to date.
+    steps in every step, so no decay is pending and their `values` are up to date.
     """
 
     @staticmethod
@@ -91,6 +118,7 @@ class _AllLabels(torch.autograd.Function):
         rate, n_labels = buffer.rates.get(weights), len(rows_L)
         grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
         total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
+        given, labels = _Pass(phi_BD, scale_B, positives, excluded), _Labels(rows_L, weights.values, biases.values)
         threads = weights.threads if kernels.serve(phi_BD.device) else 1
         if rate is not None:
             weights.begin_step(rate)
@@ -98,8 +126,7 @@ class _AllLabels(torch.autograd.Function):
             last = min(first + BLOCK, n_labels)
             grad_ND = torch.empty((last - first, phi_BD.shape[1]), device=phi_BD.device)
             cuts = [*range(first, last, RANGE), last]
-            tensors = (rows_L, weights.values, biases.values, grad_ND, grad_bias_L1)
-            arguments = (phi_BD, scale_B, positives, excluded, *tensors, first)
+            arguments = given, labels, _Gradients(grad_ND, grad_bias_L1, first)
             for loss, share_BD in kernels.run_ranges(_range, cuts, threads, *arguments):
                 total += loss
                 grad_phi_BD += share_BD
@@ -122,24 +149,21 @@ class _AllLabels(torch.autograd.Function):
         return phi_BD * factor, None, None, None, None, None, None, None
 
 
-def _range(
-    start: int, stop: int, phi_BD: Tensor, scale_B: Tensor, positives: _Pairs, excluded: _Pairs,
-    rows_L: Tensor, weights: Tensor, biases: Tensor, grad_ND: Tensor, grad_bias_L1: Tensor, first: int,
-) -> tuple[float, Tensor]:  # fmt: skip
-    """Loss and gradient of phi from the labels of a range; those of the classifiers go into their rows."""
+def _range(start: int, stop: int, batch: _Pass, labels: _Labels, out: _Gradients) -> tuple[float, Tensor]:
+    """Loss and gradient of phi from the labels of a range; the gradients of the classifiers are written to `out`."""
     torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
-    rows_N = rows_L[start:stop]
-    weights_ND = weights[rows_N].float()
-    z_BN = torch.addmm(biases[rows_N, 0], phi_BD, weights_ND.T)
+    rows_N = labels.rows_L[start:stop]
+    weights_ND = labels.weights[rows_N].float()
+    z_BN = torch.addmm(labels.biases[rows_N, 0], batch.phi_BD, weights_ND.T)
     terms_BN, grad_BN = F.softplus(z_BN), torch.sigmoid(z_BN)
-    rows_P, columns_P, y_P = positives.between(start, stop)
+    rows_P, columns_P, y_P = batch.positives.between(start, stop)
     z_P = z_BN[rows_P, columns_P]
     terms_BN[rows_P, columns_P] = y_P * F.softplus(-z_P)
     grad_BN[rows_P, columns_P] = -y_P * torch.sigmoid(-z_P)
-    rows_X, columns_X, _ = excluded.between(start, stop)
+    rows_X, columns_X, _ = batch.excluded.between(start, stop)
     terms_BN[rows_X, columns_X] = 0.0
     grad_BN[rows_X, columns_X] = 0.0
-    grad_BN *= scale_B[:, None]
-    torch.mm(grad_BN.T, phi_BD, out=grad_ND[start - first : stop - first])
-    grad_bias_L1[start:stop, 0] = grad_BN.sum(dim=0)
-    return float((terms_BN.sum(dim=1) * scale_B).sum()), grad_BN @ weights_ND
+    grad_BN *= batch.scale_B[:, None]
+    torch.mm(grad_BN.T, batch.phi_BD, out=out.weights_ND[start - out.first : stop - out.first])
+    out.biases_L1[start:stop, 0] = grad_BN.sum(dim=0)
+    return float((terms_BN.sum(dim=1) * batch.scale_B).sum()), grad_BN @ weights_ND

@@ -54,7 +54,7 @@ class EncodedQuery(NamedTuple):
 class PathScores(NamedTuple):
     """The factors of p for given labels [B, S]: the best path to each over all clusters, and sigmoid(z)."""
 
-    cluster: np.ndarray  # PAD where no path leads to the label; the other parts are then 0
+    cluster: np.ndarray  # of the best path; PAD where there is none, and s_c and e are then 0
     cluster_score: np.ndarray  # s_c
     edge_score: np.ndarray  # e
     classifier: np.ndarray  # sigmoid(w . phi + b)

@@ -1,4 +1,19 @@
-"""A network on disk: encoder/, clusters.safetensors, index.safetensors (CSR), classifiers.safetensors, network.json."""
+"""A network on disk.
+
+    encoder/                    its own files
+    clusters.safetensors        weight [C, D] and bias [C] of W_C
+    index.safetensors           the edges in CSR form: indptr [C + 1], labels, logits (none in stage 1); beta
+    classifiers.safetensors     weights [L, D] (float32, bfloat16 bits or int8 codes with scales), biases [L, 1]
+    network.json                the settings of the search
+    search.safetensors          tables of the CPU search, which follow from the files above (of a model only):
+        codes [L, D] int8           from which scores are bounded; rows that are int8 are their own codes
+        facts [L, 4]                scale of the codes, bias, error bound, 0
+        edge_labels, edge_scores    edges by falling score within each cluster
+
+Everything is memory-mapped on a CPU. Files that do not belong together are refused: shapes must agree, and the tables
+of the search are compared with the other files on a few rows and clusters. search.safetensors may be deleted; the
+tables are then made for the first search.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +25,19 @@ import numpy as np
 import torch
 from torch import nn
 
+from .. import kernels
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import ModelError
 from ..core.files import read_object, read_tensors, replacing, write_json, write_tensors
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
+from ..kernels.beam_search import Classifiers, Edges
+from .cpu_search import NO_SCALES, CpuSearch, edges_by_score
 from .network import Network, SearchSettings
 from .quantization import QuantizedRows
+
+SEARCH_TABLES = "search.safetensors"
+CHECKED = 16  # rows and clusters of the search tables that are compared at load
 
 
 def save_network(network: Network, folder: Path) -> None:
@@ -83,7 +104,9 @@ def _search_settings(path: Path) -> SearchSettings:
     try:
         return SearchSettings(**read_object(path, "search")["search"])
     except TypeError as problem:
-        raise ModelError(f"{path}: not settings of a search ({problem}); the file is damaged") from None
+        raise ModelError(
+            f"{path}: not settings of a search ({problem}); the file is damaged: restore it from a copy"
+        ) from None
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
@@ -95,19 +118,21 @@ def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
 def _wanted(
     arrays: dict[str, np.ndarray], name: str, path: Path, shape: tuple[int, ...] | None, dtype: Any = np.float32
 ) -> np.ndarray:
-    """An array of a file, of the type and (None: one-dimensional) shape that the other files ask for."""
+    """An array of a file, of the type and (None: one-dimensional) shape that the other files need."""
     if name not in arrays:
-        raise ModelError(f'{path}: has no "{name}"; this is not a file of elias')
+        raise ModelError(f'{path}: has no "{name}"; this is not a file of elias: restore the folder from a copy')
     array = arrays[name]
     if array.dtype != dtype or (array.ndim != 1 if shape is None else array.shape != shape):
         raise ModelError(
-            f'{path}: "{name}" is {array.dtype} of shape {array.shape}, but the other files of this model ask for '
-            f"{np.dtype(dtype)} of {shape or 'one dimension'}; these files do not belong together"
+            f'{path}: "{name}" is {array.dtype} of shape {array.shape}, but the other files of this model need '
+            f"{np.dtype(dtype)} of {shape or 'one dimension'}; these files do not belong together: "
+            "restore the whole folder from one copy"
         )
     return array
 
 
 def save_index(index: LabelIndex, path: Path) -> None:
+    """The edges in CSR form."""
     arrays: dict[str, np.ndarray] = {"indptr": index.indptr, "labels": index.labels}
     if index.logits is not None:
         arrays["logits"] = index.logits
@@ -115,11 +140,14 @@ def save_index(index: LabelIndex, path: Path) -> None:
 
 
 def load_index(path: Path) -> LabelIndex:
+    """The index of a file; edges that point outside of it are refused, because kernels do not check them again."""
     arrays, about = read_tensors(path)
     try:
         details: dict[str, Any] = {"beta": float(about["beta"]), "n_labels": int(about["n_labels"])}
     except (KeyError, ValueError):
-        raise ModelError(f"{path}: its header lacks beta or n_labels; this is not an index of elias") from None
+        raise ModelError(
+            f"{path}: its header lacks beta or n_labels; this is not an index of elias: restore it from a copy"
+        ) from None
     indptr = _wanted(arrays, "indptr", path, None, np.int64)
     labels = _wanted(arrays, "labels", path, None, np.int32)
     logits = _wanted(arrays, "logits", path, labels.shape) if "logits" in arrays else None
@@ -127,3 +155,81 @@ def load_index(path: Path) -> LabelIndex:
     if not ok or (len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < details["n_labels"]):
         raise ModelError(f"{path}: edges point outside the index; the file is damaged, restore it from a copy")
     return LabelIndex(indptr=indptr, labels=labels, logits=logits, **details)
+
+
+# -- tables of the CPU search ------------------------------------------------------------------------------------------
+
+
+def write_search_tables(network: Network, folder: Path) -> None:
+    """search.safetensors, so that a model that is loaded can search at once. Definitions have no use for it."""
+    if not kernels.serve():
+        return
+    search = CpuSearch.of(
+        network.learned_index(), network.classifier_weights, network.classifier_biases, threads=network.threads
+    )
+    made = search.classifiers
+    arrays = {} if made.row_scales.size else {"codes": made.codes}
+    arrays |= {"facts": made.facts, "edge_labels": search.edges.labels, "edge_scores": search.edges.scores}
+    write_tensors(folder / SEARCH_TABLES, arrays)
+
+
+def read_search_tables(network: Network, folder: Path) -> CpuSearch | None:
+    """The tables of search.safetensors; None where there is no such file, or no kernel to read it."""
+    path = folder / SEARCH_TABLES
+    if not kernels.serve(network.device) or not path.exists():
+        return None
+    arrays, _ = read_tensors(path)
+    weights, index = network.classifier_weights, network.index
+    n_labels = len(weights)
+    own_codes = isinstance(weights, QuantizedRows) and weights.scales is not None
+    wanted: dict[str, tuple[type, tuple[int, ...]]] = {"facts": (np.float32, (n_labels, 4))}
+    wanted["edge_labels"] = (np.int32, (index.n_edges,))
+    wanted["edge_scores"] = (np.float32, (index.n_edges,))
+    if not own_codes:
+        wanted["codes"] = (np.int8, (n_labels, weights.width))
+    for name, (dtype, shape) in wanted.items():
+        if name not in arrays or arrays[name].dtype != dtype or arrays[name].shape != shape:
+            raise _foreign(path, f'"{name}" is missing or has another shape')
+    biases = network.classifier_biases.values.numpy().reshape(-1)
+    if isinstance(weights, QuantizedRows) and weights.scales is not None:
+        classifiers = Classifiers(weights.rows, weights.scales, biases, weights.rows, arrays["facts"])
+    else:
+        rows = weights.rows if isinstance(weights, QuantizedRows) else weights.array()
+        classifiers = Classifiers(rows, NO_SCALES, biases, arrays["codes"], arrays["facts"])
+    edges = Edges(index.indptr, arrays["edge_labels"], arrays["edge_scores"])
+    labels = edges.labels
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < n_labels:
+        raise _foreign(path, "its edges point outside the index")
+    _check_rows(path, network, classifiers)
+    _check_edges(path, network, edges)
+    return CpuSearch(edges, classifiers, threads=network.threads)
+
+
+def _check_rows(path: Path, network: Network, classifiers: Classifiers) -> None:
+    places = np.unique(np.linspace(0, len(classifiers.codes) - 1, CHECKED).astype(np.int64))
+    rows = network.classifier_weights.gather(torch.from_numpy(places)).double().numpy()
+    scales, biases, errors, _ = classifiers.facts[places].astype(np.float64).T
+    rest = rows - scales[:, None] * classifiers.codes[places]
+    if (np.linalg.norm(rest, axis=1) > errors).any() or (biases != classifiers.biases[places]).any():
+        raise _foreign(path, "its codes are of other classifiers")
+
+
+def _check_edges(path: Path, network: Network, edges: Edges) -> None:
+    clusters = np.unique(np.linspace(0, max(0, len(edges.indptr) - 2), CHECKED).astype(np.int64))
+    index, logits = network.index, network.learned_index().logits
+    indptr, positions = index.positions_of(clusters)
+    part = LabelIndex(
+        indptr=indptr, labels=index.labels[positions], n_labels=index.n_labels, beta=index.beta,
+        logits=None if logits is None else logits[positions],
+    )  # fmt: skip
+    expected = edges_by_score(part)
+    same = np.array_equal(expected.labels, edges.labels[positions])
+    if not same or not np.allclose(expected.scores, edges.scores[positions], rtol=1e-5, atol=0.0):
+        raise _foreign(path, "its edges are of another index")
+
+
+def _foreign(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"{path}: {reason}; it does not belong to this model. Restore it from a copy, or delete it: it is made again "
+        "when it is needed"
+    )

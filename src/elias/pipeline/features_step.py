@@ -18,14 +18,15 @@ from ..core.errors import DataError, SettingsError
 from ..core.files import read_tensors, write_tensors
 from ..core.progress import Progress
 from ..core.settings import EncoderSettings, Settings, known
+from ..core.sparse_files import open_csr, write_csr
 from ..dataset import Dataset, Rows
 from ..dataset.label_texts import with_label_texts
-from ..dataset.split import TwinsOf, reserve
+from ..dataset.split import NearDuplicates, reserve
 from ..encoders import Encoder, Inputs, load_encoder
 from ..encoders.bag import BagEncoder
 from ..encoders.dense import DenseEncoder
 from ..encoders.svd import svd_embeddings
-from ..encoders.tfidf import TfIdf, open_csr, write_csr
+from ..encoders.tfidf import TfIdf
 from ..training.trainer import TrainingRows
 from .context import FitContext
 from .near_duplicates import near_duplicates
@@ -135,9 +136,7 @@ class _Live:
         self.progress, self.started = progress, time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        self.progress.update(
-            STEP, done, total, time.monotonic() - self.started, f"{done:,} of {total:,} texts"
-        )
+        self.progress.update(STEP, done, total, time.monotonic() - self.started, f"{done:,} of {total:,} texts")
 
 
 def inputs_of(rows: Rows, bow: sp.csr_matrix | None) -> Inputs:
@@ -159,7 +158,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
         validation_rows=0 if own_file else wanted,
         calibration_rows=0 if own_file else for_score,
         seed=settings.split.seed,
-        twins_of=_near_duplicates_of(data.train, settings),
+        near_duplicates=_near_duplicates_of(data.train, settings),
     )
     validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
@@ -169,7 +168,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     return {"train": split.train, "validation": validation, "calibration": calibration}
 
 
-def _near_duplicates_of(rows: Rows, settings: Settings) -> TwinsOf | None:
+def _near_duplicates_of(rows: Rows, settings: Settings) -> NearDuplicates | None:
     """Near-duplicates of rows, by a tf-idf of their own; none where there are no words."""
     if not settings.split.twins or isinstance(rows.vectors, np.ndarray):
         return None

@@ -1,9 +1,9 @@
 """`fit`: a dataset in, a model or an ensemble out, in a run folder that a killed run continues in.
 
-    dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> model folder
+dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> model folder
 
-    model.run/             the run of a model
-    ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is built once
+model.run/             the run of a model
+ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is built once
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def cross_fit(context: FitContext, fold: int) -> Path | None:
     """
     settings = context.settings
     shared = " (shared with member 0)" if settings.run.member else ""
-    context.progress.say(
-        f"  score model, fold {fold + 1} of {settings.fusion.draws}: a network and ranking parts without its rows{shared}"
-    )
+    fold_of = f"fold {fold + 1} of {settings.fusion.draws}"
+    context.progress.say(f"  score model, {fold_of}: a network and ranking parts without its rows{shared}")
     changes = {"split.seed": settings.split.seed + 1 + fold, "fusion.draws": 0, "run.member": 0}
     settings = settings.updated(changes)
     with context.run.below(f"fold-{fold}") as run:
@@ -215,9 +214,7 @@ class Options(NamedTuple):
 
 
 @contextmanager
-def _fitted(
-    data: Dataset, given: Settings, run_dir: Path, options: Options
-) -> Iterator[tuple[list[Path], Settings]]:
+def _fitted(data: Dataset, given: Settings, run_dir: Path, options: Options) -> Iterator[tuple[list[Path], Settings]]:
     """The folders of the finished models, and the settings of the last. The run is locked meanwhile."""
     members, progress, force = options
     if members < 1:
@@ -243,9 +240,7 @@ def _fitted(
         yield folders, used
 
 
-def _fit_in(
-    data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool
-) -> tuple[Path, Settings]:
+def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool) -> tuple[Path, Settings]:
     """The finished model of one run. `first`: the resolved settings of member 0, which the others have too."""
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     if first is None:

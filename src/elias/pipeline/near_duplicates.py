@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from ..ranking.sparse_rows import SparseRows, csr_arrays, new_sums, postings_with_columns
 
 LEAST_COSINE = 0.5
@@ -22,10 +22,12 @@ MOST = 50  # a text with more near-duplicates is rather a form that was filled i
 
 def near_duplicates(bow: sp.csr_matrix, rows: np.ndarray, *, threads: int = 1) -> list[np.ndarray]:
     """For each of `rows`, the other rows with a cosine of at least LEAST_COSINE."""
-    unit = normalise_rows(bow)
+    unit = normalize_rows(bow)
     if not kernels.serve():
         cosines = np.asarray((unit[rows] @ unit.T).todense())
-        found = [np.setdiff1d(np.flatnonzero(line >= LEAST_COSINE), [row]) for line, row in zip(cosines, rows, strict=True)]
+        found = [
+            np.setdiff1d(np.flatnonzero(line >= LEAST_COSINE), [row]) for line, row in zip(cosines, rows, strict=True)
+        ]
         return [others if len(others) <= MOST else others[:0] for others in found]
     from ..kernels.inverted_index import search_rows
 

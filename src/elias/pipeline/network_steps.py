@@ -22,14 +22,16 @@ from ..core.files import read_object, read_tensors, write_json, write_tensors
 from ..core.rng import generator
 from ..core.settings import StageSettings, known, noise_seed
 from ..encoders import load_encoder
-from ..encoders.tfidf import label_centroids, psi
+from ..encoders.centroids import label_centroids, psi
 from ..index.adjacency import learnable_index, matching
 from ..index.clustering import balanced_clusters
 from ..index.label_index import LabelIndex
 from ..network.network import Network
 from ..network.searcher import ENCODE_BATCH, Searcher
 from ..network.storage import load_index, load_network, save_index
-from ..training.stage import CHECKPOINT, new_network, train_stage
+from ..training.initialization import new_network
+from ..training.stage import CHECKPOINT, train_stage
+from ..training.trainer import Stage
 from .context import FitContext
 from .features_step import FeatureSet
 
@@ -87,21 +89,17 @@ def cluster_step(context: FitContext, features: FeatureSet, name: str, after: Pa
     return context.run.step(name, depends, build, after=[after or features.folder])
 
 
-def stage1_step(
-    context: FitContext, features: FeatureSet, clusters: Path, stage: StageSettings, name: str
-) -> Path:
+def stage1_step(context: FitContext, features: FeatureSet, clusters: Path, stage: StageSettings, name: str) -> Path:
     """Train phi, W_C and W_L with every label in its one cluster."""
-    cluster_of_label = read_clusters(clusters)
+    cluster_of_label, own = read_clusters(clusters), Stage(name, context.settings, stage)
     index = LabelIndex.from_clusters(cluster_of_label, known(context.settings.clustering.clusters))
 
     def start() -> Network:
         encoder = load_encoder(features.encoder_folder, threads=context.threads)
         encoder.to(context.device)
-        return new_network(
-            encoder, index, features.train, cluster_of_label, context.settings, stage, name=name, device=context.device
-        )
+        return new_network(encoder, index, features.train, cluster_of_label, own, device=context.device)
 
-    return _stage_step(context, features, name, stage, start, after=clusters)
+    return _stage_step(context, features, own, start, after=clusters)
 
 
 def adjacency_step(context: FitContext, features: FeatureSet, clusters: Path, stage1: Path) -> Path:
@@ -133,30 +131,30 @@ def adjacency_step(context: FitContext, features: FeatureSet, clusters: Path, st
 
 def stage2_step(context: FitContext, features: FeatureSet, clusters: Path, stage1: Path, edges: Path) -> Path:
     """Go on with phi and W_C, and learn the edges."""
-    stage, name = context.settings.stage2, "50-stage2"
+    own = Stage("50-stage2", context.settings, context.settings.stage2)
 
     def start() -> Network:
         previous = open_network(context, stage1)
         index = load_index(edges / "index.safetensors")
         return new_network(
-            previous.encoder, index, features.train, read_clusters(clusters), context.settings, stage,
-            name=name, device=context.device, previous=previous,
+            previous.encoder, index, features.train, read_clusters(clusters), own, device=context.device,
+            previous=previous,
         )  # fmt: skip
 
-    return _stage_step(context, features, name, stage, start, after=edges)
+    return _stage_step(context, features, own, start, after=edges)
 
 
 def _stage_step(
-    context: FitContext, features: FeatureSet, name: str, stage: StageSettings, start: Callable[[], Network], after: Path
+    context: FitContext, features: FeatureSet, stage: Stage, start: Callable[[], Network], after: Path
 ) -> Path:
     def build(folder: Path) -> None:
         train_stage(
-            start, features.train, features.validation, context.settings, stage,
-            name=name, folder=folder, progress=context.progress, log=context.run.log,
+            start, features.train, features.validation, stage,
+            folder=folder, progress=context.progress, log=context.run.log,
         )  # fmt: skip
 
-    depends = {"stage": vars(stage), "index": vars(context.settings.index), "model": vars(context.settings.model)}
-    return context.run.step(name, depends, build, after=[after], scratch=[CHECKPOINT])
+    depends = {"stage": vars(stage.own), "index": vars(context.settings.index), "model": vars(context.settings.model)}
+    return context.run.step(stage.name, depends, build, after=[after], scratch=[CHECKPOINT])
 
 
 def read_clusters(folder: Path) -> np.ndarray:
@@ -172,8 +170,8 @@ def _phi(network: Network, features: FeatureSet) -> np.ndarray:
 
 
 def typical_words(features: FeatureSet, clusters: np.ndarray, n_clusters: int) -> list[list[str]]:
-    """The words that tell a cluster's labels from all labels: largest h log(h / e), h their tf-idf weight in the cluster
-    and e everywhere; none for vectors."""
+    """The words that tell a cluster's labels from all labels: largest h log(h / e), h their tf-idf weight in the
+    cluster and e everywhere; none for vectors."""
     if features.vectorizer is None:
         return [[] for _ in range(n_clusters)]
     centroids = label_centroids(features.bow, features.train.labels)

@@ -6,13 +6,14 @@
     80-ranking       the ranking parts of all rows, held out or not: what the model answers with
 
 With folds (`fold-0/`, `fold-1/` ...: runs of the same kind inside this one, up to 65) nothing is held out of the model
-itself, and 60 and 65 of this run are not built. Where no training row is held out, 60 and 80 would be the same: 60 serves.
+itself, and 60 and 65 of this run are not built. Where no training row is held out, 60 and 80 would be the same: 60
+serves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,16 @@ from ..core.devices import torch_threads
 from ..core.files import write_json
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
-from ..core.settings import WORDS, Settings, known, noise_seed
+from ..core.settings import WORDS, Settings, noise_seed
 from ..dataset.label_texts import texts_of, unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders import Inputs
 from ..network.searcher import BATCH, Searcher
 from ..ranking.cross_fitting import HeldOutPredictions, fit_score_model
-from ..ranking.features import CandidateSizes, Features, RankingParts, candidate_features
+from ..ranking.features import CandidateSizes, Features, candidate_features
 from ..ranking.inverted_index import InvertedIndex, build_inverted_index
-from ..ranking.knn import KNN, build_knn
-from ..ranking.label_tree import LabelTree, build_label_tree
+from ..ranking.knn import build_knn
+from ..ranking.label_tree import build_label_tree
 from ..ranking.linear_ranker import save_ranker, train_ranker, with_embedding
 from ..ranking.reranker import NAME as SUMMARY
 from ..ranking.reranker import load_parts
@@ -223,9 +224,7 @@ def _held_out_features(
         dim=searcher.network.encoder.dim, threads=context.threads,
     )  # fmt: skip
     n_labels = len(counts)
-    sizes = CandidateSizes(
-        min(summary["network_candidates"], n_labels), min(summary["word_candidates"], n_labels)
-    )
+    sizes = CandidateSizes(min(summary["network_candidates"], n_labels), min(summary["word_candidates"], n_labels))
     for rows in _batches(bow.shape[0]):
         excluded = Ragged.from_rows(features.held_out.excluded, rows)[0]
         query = searcher.encode(features.held_out.prepared, rows)

@@ -7,8 +7,8 @@
         30-stage1.part/    the step that is under way, with its checkpoint
 
 How a killed run knows where to go on: a step is built in NAME.part and renamed when it is whole. Started again, a run
-skips finished steps whose hash is unchanged, continues inside the one that was interrupted (begun.json has its hash) and
-builds the others anew. The hash of a step covers its own settings and the hashes of the steps it comes after, so a
+skips finished steps whose hash is unchanged, continues inside the one that was interrupted (begun.json has its hash)
+and builds the others anew. The hash of a step covers its own settings and the hashes of the steps it comes after, so a
 changed setting of the ranker leaves the network alone.
 """
 

@@ -1,9 +1,9 @@
 """What the score model is trained on: features of candidates for rows that no other part of the model has seen.
 
 One held-out split of a small dataset is too small to train a score model on and too large to lose. So up to 100,000
-rows we cross-fit: several folds, each held out of a network and ranking parts of its own; the model itself is trained on
-all rows. Of very many rows one held-out split is enough.
-In: `Features` and labels of held-out rows. Out: a calibrated `ScoreModel`.
+rows we cross-fit: several folds, each held out of a network and ranking parts of its own; the model itself is trained
+on all rows. Of very many rows one held-out split is enough. In: `Features` and labels of held-out rows. Out: a
+calibrated `ScoreModel`.
 """
 
 from __future__ import annotations

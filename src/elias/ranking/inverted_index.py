@@ -27,7 +27,7 @@ from ..core.predictions import PAD, Predictions
 from ..core.ragged import Ragged
 from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from .sparse_rows import QUANTIZED_FROM, SparseRows, csr_arrays, largest_entries, new_sums, postings_with_columns
 
 if TYPE_CHECKING:
@@ -136,15 +136,15 @@ def build_inverted_index(
     threads: int = 1,
 ) -> InvertedIndex:
     """The index of training rows; rows of kind label text are the labels' own texts."""
-    unit = normalise_rows(bow)
+    unit = normalize_rows(bow)
     is_label_text = kinds == KIND_LABEL_TEXT
-    texts = normalise_rows(sp.csr_matrix(_members(labels, is_label_text) @ unit))
+    texts = normalize_rows(sp.csr_matrix(_members(labels, is_label_text) @ unit))
     lengths, centroids = _centroids(_members(labels, ~is_label_text), unit, words_per_label)
     mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + label_text_weight * texts)
     norms = _lengths(mixed)
     norms[norms == 0] = 1.0
     mixture = np.stack([lengths / norms, np.full_like(norms, label_text_weight) / norms], axis=1).astype(np.float32)
-    by_word = SparseRows.from_csr(sp.csr_matrix(normalise_rows(mixed).T))
+    by_word = SparseRows.from_csr(sp.csr_matrix(normalize_rows(mixed).T))
     return InvertedIndex(SparseRows.from_csr(texts), mixture, by_word, threads=threads)
 
 
@@ -163,7 +163,7 @@ def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[
         sums = sp.csr_matrix(members[start : start + LABELS_AT_ONCE] @ unit)
         sums.sort_indices()
         lengths.append(_lengths(sums))
-        centroids.append(normalise_rows(largest_entries(sums, most)))
+        centroids.append(normalize_rows(largest_entries(sums, most)))
     return np.concatenate(lengths), sp.csr_matrix(sp.vstack(centroids, format="csr"))
 
 

@@ -23,7 +23,7 @@ from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
 from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from .sparse_rows import SparseRows, csr_arrays, largest_entries, new_sums, postings_with_columns
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def build_knn(
 ) -> KNN:  # fmt: skip
     """The texts of some rows; label texts do not vote."""
     texts = np.flatnonzero(kinds != KIND_LABEL_TEXT)
-    unit = largest_entries(normalise_rows(sp.csr_matrix(bow[texts])), words_per_text)
+    unit = largest_entries(normalize_rows(sp.csr_matrix(bow[texts])), words_per_text)
     own = sp.csr_matrix(labels[texts])
     own = sp.csr_matrix((own.data > 0, own.indices, own.indptr), shape=own.shape)
     own.eliminate_zeros()

@@ -23,7 +23,7 @@ from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
 from ..core.settings import RankerSettings
-from ..encoders.tfidf import label_centroids, by_label
+from ..encoders.centroids import label_centroids, rows_by_label
 from ..index.clustering import balanced_clusters
 from .linear_ranker import NO_POSITIVES, TrainingPairs, solve
 from .sparse_rows import SparseRows, stacked
@@ -74,13 +74,13 @@ def build_label_tree(
     threads: int = 1,
 ) -> LabelTree:  # fmt: skip
     """The tree of some rows. Labels without a positive stay outside: no weights, no parent, a bias of -1."""
-    texts = by_label(labels)
+    texts = rows_by_label(labels)
     learned = np.diff(texts.indptr) > 0
     levels, settings = levels_of(int(learned.sum()), settings.leaf), replace(settings, loss=LOSS, epsilon=EPSILON)
     leaf_of = balanced_clusters(
         label_centroids(bow, labels), 1 << levels[0], seed=seed, members=learned, iterations=ITERATIONS, threads=threads
     )
-    parts, parents, masked = [], [], by_label(excluded)
+    parts, parents, masked = [], [], rows_by_label(excluded)
     groups = [leaf_of, *(np.arange(1 << here, dtype=np.int32) >> (here - above) for here, above in pairwise(levels))]
     first = labels.shape[1]  # row of the first parent
     for depth, group in zip(levels, groups, strict=True):

@@ -3,10 +3,10 @@
     margin(x, l) = w_l . x + b_l
 
 A label's classifier is trained on its own texts against the texts that retrieved it wrongly: candidates of every
-training row by words (`inverted_index`), and by the network where the settings say so. Labels without a positive have no
-weights and a bias of -1. Solved by dual coordinate descent (`kernels/linear_ranker.py`; the definition is liblinear, as
-scikit-learn has it), stored sparse, small weights of words dropped. Weights of phi are all kept: many small ones add up.
-In: rows, their labels, their candidates. Out: `SparseRows`.
+training row by words (`inverted_index`), and by the network where the settings say so. Labels without a positive have
+no weights and a bias of -1. Solved by dual coordinate descent (`kernels/linear_ranker.py`; the definition is
+liblinear, as scikit-learn has it), stored sparse, small weights of words dropped. Weights of phi are all kept: many
+small ones add up. In: rows, their labels, their candidates. Out: `SparseRows`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .. import kernels
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
 from ..core.settings import RankerSettings
-from ..encoders.tfidf import normalise_rows
+from ..encoders.centroids import normalize_rows
 from .sparse_rows import SparseRows
 
 NAME = "linear_ranker.safetensors"
@@ -167,7 +167,7 @@ def with_embedding(bow: sp.csr_matrix, phi: np.ndarray) -> sp.csr_matrix:
     places = np.arange(bow.indptr[-1]) + dim * np.repeat(np.arange(n_rows), lengths)
     indices[places], data[places] = bow.indices, bow.data
     places = (indptr[:-1] + lengths)[:, None] + np.arange(dim)
-    indices[places], data[places] = bow.shape[1] + np.arange(dim), normalise_rows(phi)
+    indices[places], data[places] = bow.shape[1] + np.arange(dim), normalize_rows(phi)
     joined = sp.csr_matrix((data, indices, indptr), shape=(n_rows, bow.shape[1] + dim))
     joined.has_sorted_indices = True
     return joined

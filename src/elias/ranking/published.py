@@ -3,9 +3,9 @@
     q_l = sigmoid(margin)  (logistic loss)     or     exp(-max(0, 1 - margin)^3)  (squared hinge, the authors' program)
     score = p q     or     w T(p, q, p q, n_l) + (1 - w) p q
 
-T is a decision tree grown by scikit-learn on held-out pairs with the target "is right"; a leaf answers with the share of
-right ones. The paper's sum T + p q is w = 0.5 up to a factor of 2; the authors' program has 0.3 T + 0.7 p q.
-The tree is stored as arrays: no pickle.
+T is a decision tree grown by scikit-learn on held-out pairs with the target "is right"; a leaf answers with the share
+of right ones. The paper's sum T + p q is w = 0.5 up to a factor of 2; the authors' program has 0.3 T + 0.7 p q. The
+tree is stored as arrays: no pickle.
 """
 
 from __future__ import annotations

@@ -85,7 +85,14 @@ class Reranker:
 
     @classmethod
     def load(
-        cls, folder: Path, counts: np.ndarray, n_words: int, *, dim: int, threads: int, parts: RankingParts | None = None
+        cls,
+        folder: Path,
+        counts: np.ndarray,
+        n_words: int,
+        *,
+        dim: int,
+        threads: int,
+        parts: RankingParts | None = None,
     ) -> Reranker:
         """`dim`: of phi. `parts`: those of another model that has the same files; they are not read again."""
         path = folder / NAME

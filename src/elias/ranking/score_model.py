@@ -8,9 +8,9 @@ Inputs x: log p, z and log yhat from the network's features, every other feature
 its distance to the best candidate of the same text, because whether a score is good depends on the others; and for the
 combined score, the centroid score and the vote log(1 + how many candidates of the text have more).
 
-`learned` minimizes the softmax cross-entropy of each right label among itself and the wrong ones (which rank first) plus
-a binary cross-entropy (how certain). The score then becomes a probability (`calibration.py`).
-In: `Features`, and which candidates are right. Out: a score per candidate; JSON on disk.
+`learned` minimizes the softmax cross-entropy of each right label among itself and the wrong ones (which rank first)
+plus a binary cross-entropy (how certain). The score then becomes a probability (`calibration.py`). In: `Features`, and
+which candidates are right. Out: a score per candidate; JSON on disk.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ LEARNING_RATE, WEIGHT_DECAY, BATCH = 5e-3, 1e-3, 64
 class ReferenceScores(NamedTuple):
     """The candidates of each text that a label is compared with: best values and sorted values of the plain inputs.
 
-    Candidate lists of a user are compared with what the search finds. A label that is in both must have the same bits in
-    both, or it would rank behind itself: every way to a ranked feature ends in the same kernel.
+    Candidate lists of a user are compared with what the search finds. A label that is in both must have the same bits
+    in both, or it would rank behind itself: every way to a ranked feature ends in the same kernel.
     """
 
     best: np.ndarray  # float32 [B, RELATIVE]
@@ -107,9 +107,7 @@ class LearnedScore:
     out: np.ndarray  # v
     bias: float
 
-    def __call__(
-        self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1
-    ) -> np.ndarray:
+    def __call__(self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1) -> np.ndarray:
         """The score of every candidate [B, m], 0 at PAD."""
         if not kernels.serve():
             return np.where(features.labels >= 0, self.of_inputs(score_inputs(features, reference)), 0)
@@ -163,9 +161,7 @@ class ScoreModel:
     tree_weight: float = 0.5
     calibration: IsotonicCalibration | None = None
 
-    def __call__(
-        self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1
-    ) -> np.ndarray:
+    def __call__(self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1) -> np.ndarray:
         """The score of every candidate [B, m]; `reference` as in `ReferenceScores`."""
         if self.learned is not None:
             return self.learned(features, reference, threads=threads)

@@ -1,4 +1,4 @@
-"""How a stage starts: cluster weights W_C and label classifiers W_L from centroids of phi.
+"""How a stage starts: the network with its cluster weights W_C and label classifiers W_L from centroids of phi.
 
     w_l = gain * unit(sum of phi over the training rows of label l)        b_l = bias
     w_c = gain * unit(sum of unit(w_l) over the labels of cluster c)       b_c = 0
@@ -9,23 +9,103 @@ stage 1 are settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor, nn
 
+from ..core.embedding_table import EmbeddingTable
+from ..core.rng import generator
+from ..core.rounding import as_tensor
+from ..core.settings import ONE_VERSUS_ALL, Settings, known, noise_seed
 from ..encoders.encoder import Encoder
+from ..index.label_index import LabelIndex
+from ..network.network import Network, SearchSettings
+from ..network.one_versus_all import OneVersusAll
+from ..network.quantization import QuantizedRows
+from .trainer import Stage, TrainingRows
 
 ENCODE_BATCH = 1024
 COLUMNS = 64  # of all label sums that are copied at once
 
 
+def new_network(
+    encoder: Encoder,
+    index: LabelIndex,
+    train: TrainingRows,
+    cluster_of_label: np.ndarray,
+    stage: Stage,
+    *,
+    device: torch.device,
+    previous: Network | None = None,
+) -> Network:
+    """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
+    settings = stage.settings
+    threads = known(settings.run.threads)
+    sums_LD = phi_sums_by_label(encoder, train.prepared, train.labels)
+    if previous is not None:
+        clusters = previous.clusters
+    else:
+        sums_CD = centroid_sums_by_cluster(sums_LD, cluster_of_label, index.n_clusters)
+        clusters = _cluster_layer(sums_CD, stage.own.gain / settings.encoder.radius)
+    is_carried = previous is not None and stage.own.classifiers == "carried"
+    weights, biases = _carried(previous) if previous is not None and is_carried else _new_classifiers(sums_LD, stage)
+    dtype = torch.bfloat16 if settings.model.precision == "bfloat16" else torch.float32
+    kind = OneVersusAll if settings.model.kind == ONE_VERSUS_ALL else Network
+    return kind(
+        encoder,
+        clusters.to(device),
+        index,
+        # Carried weights may be a memory map of the stage before, which must not be trained in.
+        EmbeddingTable(weights.to(device, dtype, copy=is_carried), threads=threads),
+        EmbeddingTable(biases.clone().to(device), threads=threads),
+        search_settings(settings),
+        threads=threads,
+    )
+
+
+def search_settings(settings: Settings) -> SearchSettings:
+    """The part of the settings that a network is searched with."""
+    return SearchSettings(
+        alpha=settings.index.alpha,
+        beam_size=settings.index.beam_size,
+        shortlist_size=known(settings.index.shortlist_size),
+        training_shortlist_size=settings.index.training_shortlist_size,
+        parent_slots=settings.index.parent_slots,
+        random_clusters=settings.index.random_clusters,
+    )
+
+
+def _cluster_layer(sums_CD: np.ndarray, length: float) -> nn.Linear:
+    """W_C with rows of one length along the sums, biases 0."""
+    clusters = nn.Linear(sums_CD.shape[1], len(sums_CD))
+    clusters.weight.data = torch.from_numpy(normalized_rows(sums_CD) * np.float32(length))
+    nn.init.zeros_(clusters.bias)
+    return clusters
+
+
+def _carried(previous: Network) -> tuple[Tensor, Tensor]:
+    """W_L and its biases as the stage before left them."""
+    carried = previous.classifier_weights
+    weights = as_tensor(carried.rows) if isinstance(carried, QuantizedRows) else carried.values
+    return weights, previous.classifier_biases.values
+
+
+def _new_classifiers(sums_LD: np.ndarray, stage: Stage) -> tuple[Tensor, Tensor]:
+    """W_L and its biases at random, or from the centroids (`sums_LD` becomes W_L in place)."""
+    n_labels, gain = len(sums_LD), stage.own.gain
+    if stage.own.classifiers == "random":
+        rng = generator(noise_seed(stage.settings), stage.name, "classifiers")
+        weights, biases = random_classifiers(n_labels, sums_LD.shape[1], rng)
+        return torch.from_numpy(weights), torch.from_numpy(biases)[:, None]
+    weights = rows_of_length(sums_LD, gain / stage.settings.encoder.radius)
+    return torch.from_numpy(weights), torch.full((n_labels, 1), -gain / 2)
+
+
 @torch.no_grad()
-def label_sums(
-    encoder: Encoder, prepared: Any, labels: sp.csr_matrix, progress: Callable[[int], None] = lambda done: None
-) -> np.ndarray:
+def phi_sums_by_label(encoder: Encoder, prepared: Any, labels: sp.csr_matrix) -> np.ndarray:
     """Sum of phi over the rows of each label, float32 [L, D], without holding phi of all rows."""
     sums = np.zeros((labels.shape[1], encoder.dim), dtype=np.float32)
     for start in range(0, labels.shape[0], ENCODE_BATCH):
@@ -34,36 +114,35 @@ def label_sums(
         share = labels[rows].T.tocsr()
         touched = np.flatnonzero(np.diff(share.indptr))
         sums[touched] += share[touched] @ phi
-        progress(len(rows))
     return sums
 
 
-def unit_rows(matrix: np.ndarray) -> np.ndarray:
+def normalized_rows(matrix: np.ndarray) -> np.ndarray:
     """Rows of length 1; zero rows stay zero."""
-    return np.asarray(matrix / lengths_of(matrix), dtype=np.float32)
+    return np.asarray(matrix / row_lengths(matrix), dtype=np.float32)
 
 
-def lengths_of(matrix: np.ndarray) -> np.ndarray:
+def row_lengths(matrix: np.ndarray) -> np.ndarray:
     """Lengths of the rows, as a column; 1 for zero rows."""
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     return np.asarray(np.where(lengths > 0, lengths, np.ones_like(lengths)))
 
 
-def scale_rows(matrix: np.ndarray, length: float) -> np.ndarray:
+def rows_of_length(matrix: np.ndarray, length: float) -> np.ndarray:
     """Rows of this length, in place; zero rows stay zero."""
-    matrix /= lengths_of(matrix)
+    matrix /= row_lengths(matrix)
     matrix *= np.float32(length)
     return matrix
 
 
-def cluster_sums(sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: int) -> np.ndarray:
+def centroid_sums_by_cluster(sums_LD: np.ndarray, cluster_of_label: np.ndarray, n_clusters: int) -> np.ndarray:
     """Sum over each cluster's labels of their unit centroids, so that no popular label rules its cluster."""
     member = np.flatnonzero(cluster_of_label >= 0)
     gather = sp.csr_matrix(
         (np.ones(len(member), dtype=np.float32), (cluster_of_label[member], member)),
         shape=(n_clusters, len(cluster_of_label)),
     )
-    lengths_L1 = lengths_of(sums_LD)
+    lengths_L1 = row_lengths(sums_LD)
     out = np.empty((n_clusters, sums_LD.shape[1]), dtype=np.float32)
     for start in range(0, sums_LD.shape[1], COLUMNS):  # a copy of all sums may be most of the memory
         columns = slice(start, start + COLUMNS)

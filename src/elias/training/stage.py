@@ -1,6 +1,8 @@
-"""One stage of training, from its start to the best weights on disk.
+"""One stage of training as a step of a run: it can be killed at any time and leaves the best weights on disk.
 
-Stage 1 and stage 2 differ only in what they are given: an index, and the weights to start from.
+Stage 1 and stage 2 differ only in the network they start from. In: a network, training and validation rows. Out, in
+the folder of the step: `network/`, the best weights, and `stage.json`, their metrics and the history of the epochs.
+While a stage lasts, its state is in checkpoint.safetensors.
 """
 
 from __future__ import annotations
@@ -12,118 +14,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import nn
-
 from ..core.devices import torch_threads
-from ..core.embedding_table import EmbeddingTable
 from ..core.files import write_json
 from ..core.progress import Progress
-from ..core.rng import generator
-from ..core.rounding import as_tensor
-from ..core.settings import ONE_VERSUS_ALL, Settings, StageSettings, known, noise_seed
-from ..encoders import Encoder
-from ..index.label_index import LabelIndex
-from ..network.network import Network, SearchSettings
-from ..network.one_versus_all import OneVersusAll
-from ..network.quantization import QuantizedRows
+from ..core.settings import StageSettings, known, noise_seed
+from ..network.network import Network
 from ..network.storage import save_network
 from .checkpoint import restore_checkpoint, save_checkpoint
-from .initialization import (
-    cluster_sums,
-    label_sums,
-    random_classifiers,
-    scale_rows,
-    unit_rows,
-)
-from .trainer import CHOICE, Trainer, TrainingPosition, TrainingRows
+from .trainer import CHOICE, Callbacks, Stage, Trainer, TrainingPosition, TrainingRows
 
 CHECKPOINT = "checkpoint.safetensors"
 WRITE_SHARE = 0.1  # at most this share of the time goes into writing checkpoints
-
-
-def new_network(
-    encoder: Encoder,
-    index: LabelIndex,
-    train: TrainingRows,
-    cluster_of_label: np.ndarray,
-    settings: Settings,
-    stage: StageSettings,
-    *,
-    name: str,
-    device: torch.device,
-    previous: Network | None = None,
-) -> Network:
-    """A network at the start of a stage: W_C from `previous` or from centroids, W_L as the setting says."""
-    threads = known(settings.run.threads)
-    rng = generator(noise_seed(settings), name, "classifiers")
-    sums_LD = label_sums(encoder, train.prepared, train.labels)
-    radius = settings.encoder.radius
-    if previous is not None:
-        clusters = previous.clusters
-    else:
-        clusters = _clusters(cluster_sums(sums_LD, cluster_of_label, index.n_clusters), stage.gain / radius)
-    is_carried = previous is not None and stage.classifiers == "carried"
-    if previous is not None and is_carried:
-        carried = previous.classifier_weights
-        weights = as_tensor(carried.rows) if isinstance(carried, QuantizedRows) else carried.values
-        biases = previous.classifier_biases.values
-    elif stage.classifiers == "random":
-        weights, biases = map(torch.from_numpy, random_classifiers(index.n_labels, sums_LD.shape[1], rng))
-        biases = biases[:, None]
-    else:
-        weights = torch.from_numpy(scale_rows(sums_LD, stage.gain / radius))
-        biases = torch.full((index.n_labels, 1), -stage.gain / 2)
-    kind = OneVersusAll if settings.model.kind == ONE_VERSUS_ALL else Network
-    return kind(
-        encoder,
-        clusters.to(device),
-        index,
-        EmbeddingTable(weights.to(device, _dtype(settings), copy=is_carried), threads=threads),
-        EmbeddingTable(biases.clone().to(device), threads=threads),
-        SearchSettings(
-            alpha=settings.index.alpha,
-            beam_size=settings.index.beam_size,
-            shortlist_size=known(settings.index.shortlist_size),
-            training_shortlist_size=settings.index.training_shortlist_size,
-            parent_slots=settings.index.parent_slots,
-            random_clusters=settings.index.random_clusters,
-        ),
-        threads=threads,
-    )
-
-
-def _dtype(settings: Settings) -> torch.dtype:
-    return torch.bfloat16 if settings.model.precision == "bfloat16" else torch.float32
-
-
-def _clusters(sums_CD: np.ndarray, length: float) -> nn.Linear:
-    """W_C from the sums of its labels."""
-    clusters = nn.Linear(sums_CD.shape[1], len(sums_CD))
-    clusters.weight.data = torch.from_numpy(unit_rows(sums_CD) * np.float32(length))
-    nn.init.zeros_(clusters.bias)
-    return clusters
 
 
 def train_stage(
     make_network: Callable[[], Network],
     train: TrainingRows,
     validation: TrainingRows,
-    settings: Settings,
-    stage: StageSettings,
+    stage: Stage,
     *,
-    name: str,
     folder: Path,
     progress: Progress,
     log: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Train in `folder` and leave there `network`, the best weights, and `stage.json`, how good they are.
-
-    While it lasts, the state is in checkpoint.safetensors; the caller removes that when the step is done.
-    """
-    network, path = make_network(), folder / CHECKPOINT
-    live = _Live(name, stage, progress)
+    """Train in `folder`, from its checkpoint if there is one; the caller removes that when the step is done."""
+    network, path, settings = make_network(), folder / CHECKPOINT, stage.settings
+    live = _Live(stage.name, stage.own, progress)
     with _Interruption() as interruption:
         saver = _Saver(path, settings.run.checkpoint_seconds, interruption)
 
@@ -137,17 +53,16 @@ def train_stage(
             saver.epoch(trainer)
 
         trainer = Trainer(
-            network, train, validation, stage, stage=name, seed=noise_seed(settings),
-            keep_best=lambda network: save_network(network, folder / "network"),
-            after_step=after_step, after_epoch=after_epoch,
+            network, train, validation, stage.own, stage=stage.name, seed=noise_seed(settings),
+            callbacks=Callbacks(lambda network: save_network(network, folder / "network"), after_step, after_epoch),
         )  # fmt: skip
         if path.exists():
             restore_checkpoint(trainer, path)
-            progress.say(f"  {name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
+            progress.say(f"  {stage.name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
         fine_tuned = settings.encoder.kind == "transformer" and not settings.encoder.frozen
         with torch_threads(known(settings.run.threads) if fine_tuned else 1):
             trainer.run()
-    write_json(folder / "stage.json", {"best": best_of(name, trainer.at), "history": trainer.at.history})
+    write_json(folder / "stage.json", {"best": best_of(stage.name, trainer.at), "history": trainer.at.history})
 
 
 def best_of(name: str, at: TrainingPosition) -> dict[str, Any]:
@@ -160,21 +75,21 @@ def best_of(name: str, at: TrainingPosition) -> dict[str, Any]:
 
 
 class _Interruption:
-    """Ctrl-C waits for the end of the step, so that the checkpoint it leaves is whole. A second one does not wait."""
+    """Delays Ctrl-C to the end of the step, so that a whole checkpoint is left. A second one interrupts at once."""
 
     def __enter__(self) -> _Interruption:
-        self.asked = False
-        # In another thread, or where somebody else handles Ctrl-C, nothing is changed.
+        self.requested = False
+        # Signals can be handled in the main thread only, and another handler of the program keeps its place.
         in_main = threading.current_thread() is threading.main_thread()
         self.watching = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self.watching:
-            signal.signal(signal.SIGINT, self._ask)
+            signal.signal(signal.SIGINT, self._request)
         return self
 
-    def _ask(self, *_: object) -> None:
-        if self.asked:
+    def _request(self, *_: object) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __exit__(self, *_: object) -> None:
         if self.watching:
@@ -182,18 +97,18 @@ class _Interruption:
 
 
 class _Saver:
-    """Writes a checkpoint every so many seconds (0: after every step), less often when writing is slow."""
+    """Writes a checkpoint every `interval` seconds (0: after every step), less often when writing is slow."""
 
     def __init__(self, path: Path, interval: float, interruption: _Interruption) -> None:
         self.path, self.interval, self.interruption, self.last = path, interval, interruption, time.monotonic()
 
     def step(self, trainer: Trainer) -> None:
         due = time.monotonic() - self.last >= self.interval
-        if trainer.between_steps and (due or self.interruption.asked):
+        if trainer.between_steps and (due or self.interruption.requested):
             self._save(trainer)
 
     def epoch(self, trainer: Trainer) -> None:
-        if self.interruption.asked and trainer.between_steps:
+        if self.interruption.requested and trainer.between_steps:
             self._save(trainer)
 
     def _save(self, trainer: Trainer) -> None:
@@ -202,12 +117,12 @@ class _Saver:
         self.last = time.monotonic()
         if self.interval:
             self.interval = max(self.interval, (self.last - started) / WRITE_SHARE)
-        if self.interruption.asked:
+        if self.interruption.requested:
             raise KeyboardInterrupt
 
 
 class _Live:
-    """Feeds the live line: loss, last validation, time left."""
+    """Keeps the progress line up to date: loss, last validation, time left."""
 
     def __init__(self, name: str, stage: StageSettings, progress: Progress) -> None:
         self.name, self.epochs, self.progress, self.checked = name, known(stage.epochs), progress, ""

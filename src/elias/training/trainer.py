@@ -1,4 +1,4 @@
-"""The training loop: one loop for both stages.
+"""The training loop, section 5 of the method: one loop for both stages.
 
 AdamW with explicit groups (encoder, clusters, classifiers, edges), each with its own rate; linear warm-up,
 then linear decay to 0. Weights are averaged over the last part of a stage, and the mean is one more
@@ -26,7 +26,7 @@ from ..core.propensity import PropensityModel
 from ..core.ragged import Ragged
 from ..core.rng import key, permutation
 from ..core.row_optimizers import RowOptimizer
-from ..core.settings import StageSettings, known
+from ..core.settings import Settings, StageSettings, known
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders.encoder import TrainingContext
 from ..network.network import Batch, Network
@@ -59,9 +59,18 @@ class TrainingRows:
         return Batch(rows, positives, positive_weights, Ragged.from_rows(self.excluded, rows)[0], self.weights[rows])
 
 
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run: the name of its step, which also keys its random draws, and its settings."""
+
+    name: str
+    settings: Settings  # of the whole run
+    own: StageSettings
+
+
 @dataclass
 class TrainingPosition:
-    """Where a stage is; everything that changes from step to step besides tensors."""
+    """How far a stage has come: everything that changes from step to step besides tensors."""
 
     epoch: int = 0
     step: int = 0  # within the epoch
@@ -148,6 +157,15 @@ def _merge(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return rows, grads.new_zeros((len(rows), grads.shape[1])).index_add_(0, place, grads)
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What a trainer calls: with the best weights so far, after a step, and with the record of an epoch."""
+
+    keep_best: Callable[[Network], None]
+    after_step: Callable[[Trainer], None] = lambda trainer: None
+    after_epoch: Callable[[dict[str, Any]], None] = lambda record: None
+
+
 class Trainer:
     """Trains one stage of a network in place."""
 
@@ -160,17 +178,15 @@ class Trainer:
         *,
         stage: str,
         seed: int,
-        keep_best: Callable[[Network], None],
-        after_step: Callable[[Trainer], None] = lambda trainer: None,
-        after_epoch: Callable[[dict[str, Any]], None] = lambda record: None,
+        callbacks: Callbacks,
     ) -> None:
         self.network, self.train, self.validation, self.settings = network, train, validation, settings
         self.stage, self.seed = stage, seed
-        self.keep_best, self.after_step, self.after_epoch = keep_best, after_step, after_epoch
+        self.callbacks = callbacks
         self.epochs, self.batch_size = known(settings.epochs), known(settings.batch_size)
         self.texts, self.label_texts = train.of_kind(KIND_TEXT), train.of_kind(KIND_LABEL_TEXT)
         self.label_texts = self.label_texts[permutation(len(self.label_texts), seed, stage, 0, "label texts")]
-        self.label_texts_an_epoch = round(settings.label_text_share * len(self.label_texts))
+        self.label_texts_per_epoch = round(settings.label_text_share * len(self.label_texts))
         self.label_counts = np.bincount(train.labels[self.texts].indices, minlength=train.labels.shape[1])
         self.optimizer = Optimizer(network, settings, key(seed, stage, "rounding"))
         self.mean = AveragedWeights()
@@ -179,7 +195,7 @@ class Trainer:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-(len(self.texts) + self.label_texts_an_epoch) // self.batch_size)
+        return -(-(len(self.texts) + self.label_texts_per_epoch) // self.batch_size)
 
     @property
     def total_steps(self) -> int:
@@ -193,7 +209,7 @@ class Trainer:
     def run(self) -> None:
         """From wherever `self.at` stands to the end of the stage. Without an epoch, the start is kept."""
         if self.epochs == 0:
-            self.keep_best(self.network)
+            self.callbacks.keep_best(self.network)
         while self.at.epoch < self.epochs:
             self._epoch()
             self._close_epoch()
@@ -213,12 +229,12 @@ class Trainer:
             if done > self.settings.average_from * self.total_steps and done % every == 0:
                 self.mean.add(self.network)
             self.at.seconds += time.perf_counter() - started
-            self.after_step(self)
+            self.callbacks.after_step(self)
 
     def _rows_of_epoch(self) -> np.ndarray:
         """Every text and a share of the label texts, which take turns; shuffled."""
-        first = self.at.epoch * self.label_texts_an_epoch
-        turn = np.arange(first, first + self.label_texts_an_epoch) % max(1, len(self.label_texts))
+        first = self.at.epoch * self.label_texts_per_epoch
+        turn = np.arange(first, first + self.label_texts_per_epoch) % max(1, len(self.label_texts))
         rows = np.concatenate([self.texts, self.label_texts[turn]])
         return np.asarray(rows[permutation(len(rows), self.seed, self.stage, self.at.epoch, "order")])
 
@@ -251,11 +267,11 @@ class Trainer:
                 self.mean.swap(self.network)
         elif last:
             flush_tables(self.network)
-            self.keep_best(self.network)
+            self.callbacks.keep_best(self.network)
         record["seconds"] = round(at.seconds, 2)
         at.history.append(record)
         at.epoch, at.step, at.loss_sum, self.parents = at.epoch + 1, 0, 0.0, None
-        self.after_epoch(record)
+        self.callbacks.after_epoch(record)
 
     def _consider(self, *, is_mean: bool) -> dict[str, float]:
         """Validate the weights as they are; keep them if they are the best so far."""
@@ -266,5 +282,5 @@ class Trainer:
         values = evaluate(found.labels, self.validation.labels, propensity).values
         if values[CHOICE] > self.at.best:
             self.at.best, self.at.best_epoch, self.at.best_is_mean = values[CHOICE], self.at.epoch + 1, is_mean
-            self.keep_best(self.network)
+            self.callbacks.keep_best(self.network)
         return {name: round(value, 3) for name, value in values.items() if name in ("P@1", "P@5", CHOICE)}
