@@ -59,8 +59,8 @@ def _add(w, begin, end, indices, data, step):  # type: ignore[no-untyped-def]
         w[indices[j]] += np.float32(step) * data[j]
 
 
-@njit(cache=True, nogil=True) def _squared_hinge(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
-alpha, order, seed):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _squared_hinge(rows, signs, indptr, indices, data, squares, cost, eps, passes, w, alpha, order, seed):  # type: ignore[no-untyped-def]
     """Fill w; return the bias. Stops when the projected gradients of a pass lie within eps of each other."""
     n = len(rows)
     diagonal = 0.5 / cost
@@ -245,7 +245,7 @@ def pairs_by_label(  # type: ignore[no-untyped-def]
 def pairs_of_siblings(  # type: ignore[no-untyped-def]
     start, stop, first, group, indptr, own, above_indptr, above, out_indptr, left_out, starts, ends, rows, signs
 ):
-    """The texts of the parents of nodes first + start .. first + stop, with the sign of each node, without the excluded.
+    """The texts of the parents of nodes first + start .. first + stop, with signs, without those excluded.
 
     All lists of texts rise. Node first + i writes from starts[i] to ends[i].
     """
