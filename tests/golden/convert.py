@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import load_file, save_file
+
 MODELS = Path(__file__).resolve().parent / "models"
 
 
@@ -37,8 +39,41 @@ def without_projection_word_dropout_and_sgd(model: Path) -> None:
     edit(path, content)
 
 
+def ranking_files_in_the_words_of_the_field(model: Path) -> None:
+    drop_settings(model, "ranker.refit", "ranker.folds", "ranker.embedding_scale")
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    edit(model / "config.json", {**config, "format_version": 1})
+    if not (model / "plus.json").exists():
+        return
+    plus = json.loads((model / "plus.json").read_text(encoding="utf-8"))
+    summary = {"network_candidates": plus["by_network"], "word_candidates": plus["by_words"],
+               "knn": plus["neighbours"] > 0, "label_tree": plus["label_tree"], "sees_phi": "embedding" in plus}  # fmt: skip
+    edit(model / "ranking.json", summary)
+    fusion = json.loads((model / "fusion.json").read_text(encoding="utf-8"))
+    if "probability" in fusion:
+        fusion["calibration"] = fusion.pop("probability")
+    if "tree" in fusion:
+        fusion["tree"] = {("input" if name == "column" else name): values for name, values in fusion["tree"].items()}
+    edit(model / "score_model.json", fusion)
+    rename_arrays(model, "lexical", "inverted_index", {"texts.": "label_texts.", "shares": "mixture"})
+    rename_arrays(model, "ranker", "linear_ranker", {})
+    rename_arrays(model, "neighbours", "knn", {"most": "neighbors"})
+    for name in ("plus.json", "fusion.json"):
+        (model / name).unlink()
+
+
+def rename_arrays(model: Path, old: str, new: str, names: dict[str, str]) -> None:
+    """Another name for a safetensors file, and for arrays in it (or the beginnings of their names)."""
+    arrays = load_file(model / f"{old}.safetensors")
+    for before, after in names.items():
+        arrays = {(after + key[len(before) :] if key.startswith(before) else key): a for key, a in arrays.items()}
+    save_file(arrays, model / f"{new}.safetensors")
+    (model / f"{old}.safetensors").unlink()
+
+
 CHANGES = [
     without_projection_word_dropout_and_sgd,
+    ranking_files_in_the_words_of_the_field,
 ]
 
 

@@ -19,7 +19,7 @@ from .errors import SettingsError, did_you_mean
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
-WORDS, OUT_OF_FOLD, BEAM = NEGATIVES = ("words", "out-of-fold", "beam")
+WORDS, BEAM = NEGATIVES = ("words", "beam")
 ENCODERS = ("auto", "bag", "transformer", "hybrid", "vectors")
 MEMBERS_APART = 1_000_003  # between the seeds of two members of an ensemble: far more than seeds users try
 T = typing.TypeVar("T")
@@ -175,15 +175,11 @@ class RankerSettings:
     least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
     negatives: int = setting(100, "maximum number of hard negatives per training row and candidate source", low=1)
     negatives_from: str = setting(
-        WORDS, "source of the negatives: words; also the network's beam, best by p; or networks not trained on the row",
-        choices=NEGATIVES,
-    )  # fmt: skip
-    folds: int = setting(2, "networks trained for out-of-fold negatives, each without a part of the rows", low=2)
-    embedding: bool = setting(False, "features of the classifiers are [tf-idf, phi], as in the paper")
-    embedding_scale: float = setting(1.0, "length of phi beside tf-idf rows of length 1", low=0.001)
-    label_tree: bool = setting(True, "a tree of classifiers over the labels, one more feature of the score")
-    leaf: int = setting(32, "maximum number of labels per leaf of that tree", low=1)
-    refit: bool = setting(True, "train all of this again on all rows once the final score is fitted")
+        WORDS, "where they come from: the inverted index, or the network's own predictions too", choices=NEGATIVES
+    )
+    embedding: bool = setting(False, "its classifiers see [tf-idf, phi], as in the paper")
+    label_tree: bool = setting(True, "a tree of classifiers over the labels beside it, one more part of the score")
+    leaf: int = setting(32, "labels of a leaf of that tree at most", low=1)
 
     @property
     def needs_network(self) -> bool:

@@ -1,4 +1,4 @@
-"""A model folder, read.
+"""A model folder, written and read.
 
     model/
         config.json              format_version, resolved settings, versions, metrics at save time, data facts
@@ -7,46 +7,69 @@
         vectorizer.json, .npy    tf-idf (texts only)
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
         search.safetensors       what the CPU search reads, made from the others; may be deleted
-        plus.json, fusion.json, {lexical,ranker,label_tree,neighbours}.safetensors    ELIAS++, where it is on
+        ranking.json, score_model.json, {inverted_index,linear_ranker,label_tree,knn}.safetensors    the stacked ranker
 
-format_version 5 (2: classifiers may be bfloat16 or int8; 3: plus.json; 4: neighbours; 5: label tree). Policy: a change
-that an older elias would misread raises it; this version reads every format_version up to its own and refuses newer
-ones, naming the version that wrote them.
+JSON, safetensors and plain .npy; never pickle. Every file is checked against the others when the folder is opened.
 """
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from .. import kernels
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import ModelError
-from ..core.files import read_object, same_files
+from ..core.files import read_object, replacing, same_files, write_json
 from ..core.version import __version__
 from ..encoders.tfidf import FILES as TFIDF_FILES
 from ..encoders.tfidf import TfIdf
 from ..network.network import Network
-from ..network.storage import load_network, read_search_tables
-from ..ranking.inverted_index import NAME as LEXICAL
-from ..ranking.knn import NAME as NEIGHBOURS
-from ..ranking.label_tree import NAME as TREE
-from ..ranking.linear_ranker import NAME as RANKER
-from ..ranking.reranker import NAME as PLUS
-from ..ranking.reranker import Plus
-from .label_file import read_labels
-from .model import FORMAT_VERSION, Model
+from ..network.storage import load_network, read_search_tables, write_network, write_search_tables
+from ..ranking import inverted_index, knn, label_tree, linear_ranker, reranker
+from ..ranking.features import RankingParts
+from ..ranking.reranker import Reranker
+from .label_file import read_labels, write_labels
+from .model import Model
+
+FORMAT_VERSION = 1
+PART_FILES = (inverted_index.NAME, linear_ranker.NAME, label_tree.NAME, knn.NAME)
+
+Shared = tuple[Path, Model]  # another model and its folder: tables from files that are the same are held once
+
+
+def save_model(model: Model, folder: Path) -> None:
+    """Write everything `load_model` needs; the folder appears whole, or not at all."""
+    if folder.exists():
+        raise ModelError(f"{folder} exists; remove it first, or choose another name")
+    with replacing(folder) as part:
+        part.mkdir()
+        write_network(model.network, part)
+        if model.reranker is not None:
+            model.reranker.save(part)
+        write_around_network(model, part)
+
+
+def write_around_network(model: Model, folder: Path) -> None:
+    """Everything but the network, its encoder and the stacked ranker."""
+    write_search_tables(model.network, folder)
+    write_labels(folder / "labels.tsv", model.labels, model.label_counts, model.stage1_clusters)
+    write_json(folder / "clusters.json", {"words": model.cluster_words})
+    if model.vectorizer is not None:
+        model.vectorizer.save(folder)
+    versions = {"elias": __version__, "python": platform.python_version(), "torch": torch.__version__}
+    config = {"format_version": FORMAT_VERSION, "versions": versions, "n_train": model.n_train, **model.about}
+    write_json(folder / "config.json", config)
 
 
 def load_model(
-    folder: str | Path, *, device: str = "auto", threads: int | None = None, like: tuple[Path, Model] | None = None
-) -> Model:
-    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size.
-
-    `like`: another model and its folder; tables from files that are the same are held once.
-    """
+    folder: str | Path, *, device: str = "auto", threads: int | None = None, use_kernels: bool = True,
+    shared: Shared | None = None,
+) -> Model:  # fmt: skip
+    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")
@@ -60,12 +83,12 @@ def load_model(
     _agree(folder / "labels.tsv", f"{len(labels)} labels", len(labels), "index.safetensors", index.n_labels)
     words = read_object(folder / "clusters.json", "words")["words"]
     _agree(folder / "clusters.json", f"{len(words)} clusters", len(words), "index.safetensors", index.n_clusters)
-    vectorizer = _vectorizer(folder, like) if about["dataset"]["features"] is None else None
+    vectorizer = _vectorizer(folder, shared) if about["dataset"]["features"] is None else None
     table = network.encoder.tables().get("words")
     if vectorizer is not None and table is not None:
         n_words = vectorizer.n_features
         _agree(folder / "vectorizer.json", f"{n_words} words", n_words, "encoder/encoder.safetensors", len(table))
-    return Model(
+    model = Model(
         network=network,
         labels=labels,
         label_counts=counts,
@@ -74,41 +97,47 @@ def load_model(
         vectorizer=vectorizer,
         n_train=about.pop("n_train"),
         about=about,
+        use_kernels=use_kernels,
         cpu_search=read_search_tables(network, folder),
-        plus=_load_plus(folder, counts, vectorizer, about, network, like),
     )
+    if (folder / reranker.NAME).exists():
+        model.reranker = _reranker(folder, model, shared)
+    return model
 
 
-def _vectorizer(folder: Path, like: tuple[Path, Model] | None) -> TfIdf:
-    if like is not None and like[1].vectorizer is not None and same_files(folder, like[0], *TFIDF_FILES):
-        return like[1].vectorizer
+def _vectorizer(folder: Path, shared: Shared | None) -> TfIdf:
+    if shared is not None and shared[1].vectorizer is not None and same_files(folder, shared[0], *TFIDF_FILES):
+        return shared[1].vectorizer
     return TfIdf.load(folder)
 
 
-def _load_plus(
-    folder: Path, counts: np.ndarray, vectorizer: TfIdf | None, about: dict[str, Any], network: Network,
-    like: tuple[Path, Model] | None,
-) -> Plus | None:  # fmt: skip
-    """ELIAS++ of a folder, where it has one."""
-    if not (folder / PLUS).exists():
+def _reranker(folder: Path, model: Model, shared: Shared | None) -> Reranker:
+    features, network = model.about["dataset"]["features"], model.network
+    n_words = int(features) if model.vectorizer is None else model.vectorizer.n_features
+    return Reranker.load(
+        folder, model.label_counts, n_words, dim=network.encoder.dim, threads=network.threads,
+        parts=_shared_parts(folder, network, shared),
+    )  # fmt: skip
+
+
+def _shared_parts(folder: Path, network: Network, shared: Shared | None) -> RankingParts | None:
+    """The ranking parts of the other model where they come from the same files and the same counts."""
+    if shared is None or shared[1].reranker is None or shared[1].network.threads != network.threads:
         return None
-    n_words = vectorizer.n_features if vectorizer is not None else int(about["dataset"]["features"])
-    folders = [folder] if like is None else [folder, like[0]]
-    names = [name for name in (LEXICAL, RANKER, TREE, NEIGHBOURS) if any((path / name).exists() for path in folders)]
-    other = None if like is None or not same_files(folder, like[0], *names) else like[1].plus
-    return Plus.load(folder, counts, n_words, threads=network.threads, dim=network.encoder.dim, like=other)
+    names = [name for name in PART_FILES if any((path / name).exists() for path in (folder, shared[0]))]
+    same = same_files(folder, shared[0], *names, reranker.NAME)
+    return shared[1].reranker.parts if same else None
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """config.json without its versions, once they are known to be ours to read."""
+    """config.json without its versions, once they are known to be readable."""
     about = read_object(path, "format_version")
-    version = about.pop("format_version")
-    versions = about.pop("versions", {})
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+    version, versions = about.pop("format_version"), about.pop("versions", {})
+    if version != FORMAT_VERSION:
         written = versions.get("elias", "another program") if isinstance(versions, dict) else "another program"
         raise ModelError(
             f"{path}: format_version {version}, written by elias {written}; this elias {__version__} reads "
-            f"format_version 1 to {FORMAT_VERSION}; upgrade elias"
+            f"format_version {FORMAT_VERSION}; fit the model again, or use the elias that wrote it"
         )
     if not isinstance(about.get("n_train"), int) or "features" not in (about.get("dataset") or {}):
         raise ModelError(f"{path}: lacks n_train or dataset.features; the file is damaged, restore it from a copy")

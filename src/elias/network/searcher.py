@@ -16,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import kernels
 from ..core.predictions import PAD, Predictions, stack
-from ..core.ragged import Ragged
+from ..core.ragged import Ragged, take_rows
+from ..encoders.bag import BagEncoder
 from ..index import shortlist as paths
 from ..index.cluster_scores import cluster_scores, top_k
 from ..index.shortlist import TouchedEdges, shortlist_reference, take
@@ -35,8 +36,12 @@ from . import classifiers
 from .cpu_search import CpuSearch
 from .network import Network
 
+if TYPE_CHECKING:
+    from ..kernels.searcher import QueryWeights
+
 BATCH = 256
 ENCODE_BATCH = 1024
+FEW_TEXTS = 32  # encoded by one thread
 
 
 class EncodedQuery(NamedTuple):
@@ -84,11 +89,40 @@ class Searcher:
     @torch.no_grad()
     def encode(self, prepared: Any, rows: np.ndarray) -> EncodedQuery:
         """phi and W_C phi of some prepared rows."""
+        if isinstance(self.network.encoder, BagEncoder) and kernels.serve(self.network.device):
+            return self._encode_bags(prepared, rows)
         # A thread that has not used torch before would start with OpenMP's number of threads, not ours, and so with
         # other last bits. Reading the number sets it.
         torch.get_num_threads()
         phi_BD = self.network.encoder.encode(prepared, rows)
         return EncodedQuery(phi_BD, self.network.clusters(phi_BD))
+
+    def _encode_bags(self, prepared: sp.csr_matrix, rows: np.ndarray) -> EncodedQuery:
+        """`encode` of the bag encoder by its kernel."""
+        from ..kernels.searcher import encode_rows
+
+        words, values, indptr = take_rows(prepared, rows)
+        n_rows, weights = len(rows), self._query_weights
+        phi_BD = np.empty((n_rows, weights.words.shape[1]), dtype=np.float32)
+        logits_BC = np.empty((n_rows, len(weights.cluster_bias)), dtype=np.float32)
+        # For few texts, waking another thread costs more than it saves.
+        threads = 1 if n_rows <= FEW_TEXTS else self.network.threads
+        words = words.astype(np.int32, copy=False)
+        kernels.run(encode_rows, n_rows, threads, indptr, words, values, weights, phi_BD, logits_BC)
+        return EncodedQuery(torch.from_numpy(phi_BD), torch.from_numpy(logits_BC))
+
+    @cached_property
+    def _query_weights(self) -> QueryWeights:
+        from ..kernels.searcher import QueryWeights
+
+        encoder = self.network.encoder
+        assert isinstance(encoder, BagEncoder)
+
+        def arrays(layer: nn.Linear) -> tuple[np.ndarray, np.ndarray]:
+            return layer.weight.detach().numpy(), layer.bias.detach().numpy()
+
+        words, radius = encoder.words.values.numpy(), np.float32(encoder.head.radius)
+        return QueryWeights(words, *arrays(encoder.head.residual), *arrays(self.network.clusters), radius)
 
     @torch.no_grad()
     def beam(self, query: EncodedQuery) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.defaults import DataSize
-from ..core.settings import ONE_VERSUS_ALL, OUT_OF_FOLD, Settings, StageSettings, known
+from ..core.settings import ONE_VERSUS_ALL, Settings, StageSettings, known
 from ..dataset import Dataset
 from ..encoders.tfidf import TfIdf
 
@@ -83,7 +83,7 @@ def estimate(
         vectors = min(n_labels * settings.lexical.words_per_label, (size.pairs + label_texts) * words_per_text)
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
         draws = settings.fusion.draws or 0
-        passes, columns = 1 + (draws or int(settings.ranker.refit)), words_per_text
+        passes, columns = 1 + (draws or 1), words_per_text
         if settings.ranker.embedding:
             memory["phi in the ranker"] = 8 * dim * (2 * n_labels + size.rows + label_texts)
             columns += dim
@@ -97,9 +97,7 @@ def estimate(
             memory["neighbours"] = int(2 * 8 * size.rows * min(words_per_text, settings.lexical.words_per_text))
         seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
         seconds += FINAL_SCORE if settings.split.calibration_rows else 0
-    out_of_fold = settings.ranker.enabled and settings.ranker.negatives_from == OUT_OF_FOLD
-    networks = 1 + (settings.ranker.folds if out_of_fold else 0)
-    networks *= 1 + (settings.fusion.draws or 0)
+    networks = 1 + (settings.fusion.draws or 0)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + stage.label_text_share * label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)

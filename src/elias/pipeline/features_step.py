@@ -1,4 +1,4 @@
-"""From rows to arrays: the split, tf-idf, the encoder at its start. Step 10 of a run.
+"""Step 10 of a run: from rows of a dataset to arrays. The split, tf-idf, the encoder at its start.
 
 What is held out is held out of everything: the vocabulary, the SVD, clusters and edges see training rows only.
 """
@@ -6,14 +6,14 @@ What is held out is held out of everything: the vocabulary, the SVD, clusters an
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..core.devices import pick_device, torch_threads
+from ..core.devices import torch_threads
 from ..core.errors import DataError, SettingsError
 from ..core.files import read_tensors, write_tensors
 from ..core.progress import Progress
@@ -28,21 +28,24 @@ from ..encoders.dense import DenseEncoder
 from ..encoders.svd import svd_embeddings
 from ..encoders.tfidf import TfIdf
 from ..training.trainer import TrainingRows
-from .near_duplicates import near_twins
+from .context import FitContext
+from .near_duplicates import near_duplicates
+
+STEP = "10-features"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FeatureSet:
     """What every later step works on."""
 
     train: TrainingRows
     validation: TrainingRows
-    calibration: TrainingRows
-    bow_calibration: sp.csr_matrix | np.ndarray
-    bow: sp.csr_matrix | np.ndarray  # what labels are clustered on: tf-idf rows, or the user's own vectors
+    held_out: TrainingRows  # for the score model
+    bow: sp.csr_matrix | np.ndarray  # of the training rows: tf-idf, or the user's own vectors
+    bow_held_out: sp.csr_matrix | np.ndarray
+    held_out_rows: np.ndarray  # their numbers in the file they come from
     vectorizer: TfIdf | None
     folder: Path  # of the step
-    fold: dict[str, int] = field(default_factory=dict)  # which fold of the training rows is left out, of how many
 
     @property
     def encoder_folder(self) -> Path:
@@ -50,8 +53,22 @@ class Prepared:
         return self.folder / "encoder"
 
 
-def write_preparation(data: Dataset, settings: Settings, folder: Path, progress: Progress) -> None:
-    """Build step 10 in `folder`."""
+def features_step(context: FitContext) -> FeatureSet:
+    """Build step 10, or open it."""
+    s = context.settings
+    depends = {
+        "features": vars(s.features),
+        "encoder": vars(s.encoder),
+        "seed": s.run.seed,
+        "threads": s.run.threads,
+        "folds": bool(s.fusion.draws),  # with folds, no rows are held out for the score model here
+    }
+    folder = context.run.step(STEP, depends, lambda part: _write(context, part))
+    return _open(context, folder)
+
+
+def _write(context: FitContext, folder: Path) -> None:
+    data, settings = context.data, context.settings
     if data.train.labels.nnz == 0:
         raise DataError(f"{data.name}: no training row has a label, so there is nothing to learn")
     parts = reserve_rows(data, settings)
@@ -59,7 +76,7 @@ def write_preparation(data: Dataset, settings: Settings, folder: Path, progress:
     train = _train(data, parts, settings)
     if train.labels.nnz == 0:
         raise DataError(
-            f"{data.name}: no labelled row is left to train on after {len(parts['validation'])} validation and "
+            f"{data.name}: no labeled row is left to train on after {len(parts['validation'])} validation and "
             f"{len(parts['calibration'])} calibration rows were set aside; try split.validation_rows=0"
         )
     if train.texts is not None:
@@ -71,49 +88,55 @@ def write_preparation(data: Dataset, settings: Settings, folder: Path, progress:
             raise DataError(f"{data.name}: no word occurs in {least} training texts; try features.min_df=1")
         vectorizer.save(folder)
         write_csr(folder / "bow-train", bow)
-        for name, rows in (("validation", _validation(data, parts)), ("calibration", _calibration(data, parts))):
-            write_csr(folder / f"bow-{name}", vectorizer.transform(rows.texts or []))
+        for name in ("validation", "calibration"):
+            write_csr(folder / f"bow-{name}", vectorizer.transform(_held_out_of(data).take(parts[name]).texts or []))
     elif sp.issparse(train.vectors):
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
     else:
         bow = None
     encoder = new_encoder(settings, train, bow)
     encoder.save(folder / "encoder")
-    open_preparation(data, settings, folder, progress)  # a transformer encodes or tokenises every text here, once
+    _open(context, folder)  # a transformer encodes or tokenizes every text here, once
 
 
-def open_preparation(data: Dataset, settings: Settings, folder: Path, progress: Progress) -> Prepared:
-    """Step 10 as later steps use it, memory-mapped where it is large."""
+def _open(context: FitContext, folder: Path) -> FeatureSet:
+    """The step as later steps use it, memory-mapped where it is large."""
+    data, settings = context.data, context.settings
     parts, _ = read_tensors(folder / "split.safetensors")
-    encoder = load_encoder(folder / "encoder", threads=known(settings.run.threads))
-    encoder.to(pick_device(settings.run.device))
+    encoder = load_encoder(folder / "encoder", threads=context.threads)
+    encoder.to(context.device)
     vectorizer = TfIdf.load(folder) if (folder / "vectorizer.json").exists() else None
-    out: dict[str, TrainingRows] = {}
+    found: dict[str, TrainingRows] = {}
     bows: dict[str, sp.csr_matrix | np.ndarray] = {}
-    parts_of = {"train": _train(data, parts, settings), "validation": _validation(data, parts)}
-    for name, rows in {**parts_of, "calibration": _calibration(data, parts)}.items():
+    for name in ("train", "validation", "calibration"):
+        rows = _train(data, parts, settings) if name == "train" else _held_out_of(data).take(parts[name])
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
-        with torch_threads(known(settings.run.threads)):
-            prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(progress))
-        out[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights, rows.kinds)
+        with torch_threads(context.threads):
+            prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(context.progress))
+        found[name] = TrainingRows(prepared, rows.labels, rows.excluded, rows.weights, rows.kinds)
         words = inputs.bow if inputs.bow is not None else inputs.vectors
         assert words is not None
         bows[name] = words
-    return Prepared(
-        out["train"], out["validation"], out["calibration"], bows["calibration"], bows["train"], vectorizer, folder
+    return FeatureSet(
+        train=found["train"],
+        validation=found["validation"],
+        held_out=found["calibration"],
+        bow=bows["train"],
+        bow_held_out=bows["calibration"],
+        held_out_rows=parts["calibration"],
+        vectorizer=vectorizer,
+        folder=folder,
     )
 
 
 class _Live:
-    """Feeds the live line while texts are encoded or tokenised."""
+    """Feeds the live line while texts are encoded or tokenized."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress, self.started = progress, time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        self.progress.update(
-            "10-features", done, total, time.monotonic() - self.started, f"{done:,} of {total:,} texts"
-        )
+        self.progress.update(STEP, done, total, time.monotonic() - self.started, f"{done:,} of {total:,} texts")
 
 
 def inputs_of(rows: Rows, bow: sp.csr_matrix | None) -> Inputs:
@@ -135,7 +158,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
         validation_rows=0 if own_file else wanted,
         calibration_rows=0 if own_file else for_score,
         seed=settings.split.seed,
-        near_duplicates=_near_duplicates(data.train, settings),
+        near_duplicates=_near_duplicates_of(data.train, settings),
     )
     validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
@@ -145,20 +168,20 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     return {"train": split.train, "validation": validation, "calibration": calibration}
 
 
-def _near_duplicates(rows: Rows, settings: Settings) -> NearDuplicates | None:
-    """Near twins of rows, by a tf-idf of their own; none where there are no words."""
+def _near_duplicates_of(rows: Rows, settings: Settings) -> NearDuplicates | None:
+    """Near-duplicates of rows, by a tf-idf of their own; none where there are no words."""
     if not settings.split.twins or isinstance(rows.vectors, np.ndarray):
         return None
 
-    def near_duplicates(asked: np.ndarray) -> list[np.ndarray]:
+    def duplicates_of(asked: np.ndarray) -> list[np.ndarray]:
         if rows.texts is not None:
             bow = TfIdf.fit_transform(rows.texts, min_df=settings.features.min_df)[1]
         else:
             assert rows.vectors is not None
             bow = sp.csr_matrix(rows.vectors, dtype=np.float32)
-        return near_twins(bow, asked, threads=known(settings.run.threads))
+        return near_duplicates(bow, asked, threads=known(settings.run.threads))
 
-    return near_duplicates
+    return duplicates_of
 
 
 def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
@@ -175,22 +198,14 @@ def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> R
     return with_label_texts(rows, data.labels, ids=wanted.label_ids) if wanted.label_texts else rows
 
 
-def _validation(data: Dataset, parts: dict[str, np.ndarray]) -> Rows:
-    return _held_out_of(data).take(parts["validation"])
-
-
-def _calibration(data: Dataset, parts: dict[str, np.ndarray]) -> Rows:
-    return _held_out_of(data).take(parts["calibration"])
-
-
 def _held_out_of(data: Dataset) -> Rows:
     """Where held-out rows come from: the validation file if there is one."""
     return data.validation if data.validation is not None and len(data.validation) else data.train
 
 
-def holds_out_training_rows(data: Dataset, prepared: Prepared) -> bool:
+def holds_out_training_rows(data: Dataset, features: FeatureSet) -> bool:
     """Whether training on `all_rows` is training on more."""
-    return _held_out_of(data) is data.train and len(prepared.validation) + len(prepared.calibration) > 0
+    return _held_out_of(data) is data.train and len(features.validation) + len(features.held_out) > 0
 
 
 def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:

@@ -1,9 +1,9 @@
-"""`fit`: a dataset in, a model or an ensemble out, in a run folder that a killed run goes on in.
+"""`fit`: a dataset in, a model or an ensemble out, in a run folder that a killed run continues in.
 
-    model.run/             the run of a model
-    ensemble.run/          member-0/, member-1/ ...: the runs of its members
+dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> model folder
 
-What members have in common is made once, by the first.
+model.run/             the run of a model
+ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is built once
 """
 
 from __future__ import annotations
@@ -12,25 +12,110 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .. import kernels
 from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError
-from ..core.files import FolderLock, disk_errors, link_tree, remove, replacing
+from ..core.files import FolderLock, disk_errors, link_or_copy, link_tree, read_object, remove, replacing
 from ..core.progress import SILENT, Progress
 from ..core.settings import Settings
 from ..dataset import Dataset
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
-from ..model.storage import load_model
+from ..model.storage import load_model, write_around_network
+from .context import FitContext
 from .estimate import estimate_fit
+from .features_step import FeatureSet, features_step
 from .memory import available_bytes, refuse_if_too_large
-from .network_steps import Steps
+from .network_steps import TrainedNetwork, open_network, read_clusters, train_network
+from .ranking_steps import has_ranking, held_out_step, model_parts_step, score_model_step
 from .run_folder import Run
 
-SHARED = ("10-features", "12-ranker", "14-ranker", "12-words", "14-words")  # steps in which members do not differ
 MARKS = ("done.json", "begun.json")  # of a step
+
+
+def build_model(context: FitContext) -> Path:
+    """The whole line, step by step; returns the folder of the finished model."""
+    features = features_step(context)
+    network = train_network(context, features)
+    ranking: list[Path] = []
+    if has_ranking(context, features):
+        if context.settings.fusion.draws:
+            folds = range(context.settings.fusion.draws)
+            held_out = [path for fold in folds if (path := cross_fit(context, fold)) is not None]
+        else:
+            held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
+        score_model = score_model_step(context, held_out, after=features.folder)
+        ranking = [model_parts_step(context, features, network), score_model]
+    return model_step(context, features, network, ranking)
+
+
+def cross_fit(context: FitContext, fold: int) -> Path | None:
+    """Held-out predictions of one fold: by a network and ranking parts trained without its rows, in a run of their own.
+
+    Members of an ensemble share the folds, whose networks are those of member 0: how a network of another clustering
+    scores rows it has not seen is of the same kind. None where no rows could be held out.
+    """
+    settings = context.settings
+    shared = " (shared with member 0)" if settings.run.member else ""
+    fold_of = f"fold {fold + 1} of {settings.fusion.draws}"
+    context.progress.say(f"  score model, {fold_of}: a network and ranking parts without its rows{shared}")
+    changes = {"split.seed": settings.split.seed + 1 + fold, "fusion.draws": 0, "run.member": 0}
+    settings = settings.updated(changes)
+    with context.run.below(f"fold-{fold}") as run:
+        run.freeze(settings, settings, context.data.fingerprint(), restart=True)
+        inside = context.of_fold(settings, run)
+        features = features_step(inside)
+        if features.held_out.labels.nnz == 0:
+            context.progress.say("  no rows to hold out: the texts, or their groups, are too few")
+            return None
+        return held_out_step(inside, features, train_network(inside, features))
+
+
+def model_step(context: FitContext, features: FeatureSet, network: TrainedNetwork, ranking: list[Path]) -> Path:
+    """90: everything a user needs, in one folder."""
+    data = context.data
+
+    def build(folder: Path) -> None:
+        link_tree(network.stage / "network", folder)
+        for file in [path for step in ranking for path in sorted(step.iterdir())]:
+            if file.name not in MARKS:
+                link_or_copy(file, folder / file.name)
+        counts, n_train = data.training_counts()
+        model = Model(
+            network=open_network(context, network.stage),
+            labels=data.labels,
+            label_counts=counts,
+            stage1_clusters=read_clusters(network.clusters),
+            cluster_words=read_object(network.clusters / "words.json", "words")["words"],
+            vectorizer=features.vectorizer,
+            n_train=n_train,
+            about=_about(context, features, network),
+        )
+        write_around_network(model, folder)
+
+    return context.run.step("90-model", {"data": data.name}, build, after=[network.stage, *ranking])
+
+
+def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> dict[str, Any]:
+    """What config.json holds besides versions."""
+    data = context.data
+    return {
+        "settings": context.settings.as_dict(),
+        "dataset": {
+            "name": data.name,
+            "exclude_own_id": data.settings.exclude_own_id,
+            "propensity_a": data.settings.propensity_a,
+            "propensity_b": data.settings.propensity_b,
+            "features": None if features.vectorizer is not None else int(features.bow.shape[1]),  # None: texts
+        },
+        "validation": read_object(network.stage / "stage.json", "best")["best"],
+    }
+
+
+# -- what users call --------------------------------------------------------------------------------------------------
 
 
 def fit(
@@ -42,19 +127,37 @@ def fit(
     progress: Progress = SILENT,
     force: bool = False,
 ) -> Model | Ensemble:
-    """Train a model in `run_dir` (a temporary folder if None). Called again after a kill, it goes on.
+    """Train a model. Called again after a kill, it continues where it stopped.
 
-    With `members` above 1, an ensemble of that many models with different clusterings.
+    Parameters
+    ----------
+    data
+        What `elias.load_dataset`, `Dataset.from_lists` or `Dataset.from_arrays` returned.
+    settings
+        Settings that differ from the defaults: `elias.Settings().updated({"stage2.epochs": 5})`.
+    run_dir
+        Where the run keeps its steps; default: a temporary folder.
+    members
+        With more than one, an ensemble of so many models with different clusterings.
+    progress
+        Where progress is reported; default: nowhere.
+    force
+        Use a run folder that was started with other settings or data; steps that do not depend on them are kept.
     """
     if run_dir is None:
         with tempfile.TemporaryDirectory(prefix="elias-") as folder:
-            # The maps of the model outlive the folder.
+            # The memory maps of the model outlive the folder.
             return fit(data, settings=settings, run_dir=folder, members=members, progress=progress)
-    with _fitted(data, settings or Settings(), Path(run_dir), members, progress, force) as (finished, used):
+    given = settings or Settings()
+    with _fitted(data, given, Path(run_dir), Options(members, progress, force)) as (finished, used):
         models: list[Model] = []
         for path in finished:
-            like = (finished[0], models[0]) if models else None
-            models.append(load_model(path, device=used.run.device, threads=used.run.threads, like=like))
+            shared = (finished[0], models[0]) if models else None
+            models.append(
+                load_model(
+                    path, device=used.run.device, threads=used.run.threads, use_kernels=used.run.kernels, shared=shared
+                )
+            )
     return models[0] if members == 1 else Ensemble(models)
 
 
@@ -71,7 +174,7 @@ def fit_to(
     output = Path(output)
     check_output(output, force=force)
     run_dir = output.with_name(output.name + ".run")
-    with _fitted(data, settings or Settings(), run_dir, members, progress, force) as (finished, _):
+    with _fitted(data, settings or Settings(), run_dir, Options(members, progress, force)) as (finished, _):
         check_output(output, force=force)  # another run may have put it there before this one had the lock
         with replacing(output) as part:
             if members == 1:
@@ -102,17 +205,24 @@ def _link_model(finished: Path, part: Path) -> None:
         remove(part / mark)
 
 
+class Options(NamedTuple):
+    """How a fit is called."""
+
+    members: int
+    progress: Progress
+    force: bool
+
+
 @contextmanager
-def _fitted(
-    data: Dataset, given: Settings, run_dir: Path, members: int, progress: Progress, force: bool
-) -> Iterator[tuple[list[Path], Settings]]:
-    """The folders of the finished models, and the settings of the last. Nobody else writes in the run meanwhile."""
+def _fitted(data: Dataset, given: Settings, run_dir: Path, options: Options) -> Iterator[tuple[list[Path], Settings]]:
+    """The folders of the finished models, and the settings of the last. The run is locked meanwhile."""
+    members, progress, force = options
     if members < 1:
         raise InputError(f"members={members}: an ensemble has at least one member")
     kernels.discard_stale()
     if members == 1:
         with Run(run_dir, progress) as run:
-            finished, used = _fit_in(data, given, None, run, progress, force)
+            finished, used = _fit_in(data, given, None, run, force)
             yield [finished], used
         return
     with disk_errors(run_dir):
@@ -122,34 +232,16 @@ def _fitted(
         settings: list[Settings] = []
         for number in range(members):
             progress.say(f"member {number} of {members}")
-            own, first = run_dir / f"member-{number}", run_dir / "member-0"
-            with Run(own, progress) as run:
-                if number:
-                    _share(first, own)
+            with Run(run_dir / f"member-{number}", progress, reuse=run_dir / "member-0" if number else None) as run:
                 asked = given.updated({"run.member": number})
-                finished, used = _fit_in(data, asked, settings[0] if settings else None, run, progress, force)
+                finished, used = _fit_in(data, asked, settings[0] if settings else None, run, force)
             folders.append(finished)
             settings.append(used)
         yield folders, used
 
 
-def _share(first: Path, other: Path) -> None:
-    """Give a run the steps that it has in common with the first, unless it has them."""
-    drawn = sorted(done.parent.relative_to(first) for done in first.glob("draw-*/*/done.json"))
-    for name in [*map(Path, SHARED), *drawn]:
-        ours, theirs = first / name / "done.json", other / name / "done.json"
-        if ours.exists() and not (theirs.exists() and theirs.read_bytes() == ours.read_bytes()):
-            with replacing(other / name) as part:
-                link_tree(first / name, part)
-
-
-def _fit_in(
-    data: Dataset, given: Settings, first: Settings | None, run: Run, progress: Progress, force: bool
-) -> tuple[Path, Settings]:
-    """The finished model of one run. `first`: the settings of member 0, which the others have too.
-
-    They may be older than the defaults: an ensemble that was begun by an earlier version ends as it began.
-    """
+def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool) -> tuple[Path, Settings]:
+    """The finished model of one run. `first`: the resolved settings of member 0, which the others have too."""
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     if first is None:
         resolved = resolve(given.updated(machine), data.size())
@@ -159,8 +251,9 @@ def _fit_in(
     if settings.run.check_memory:
         refuse_if_too_large(estimate_fit(data, settings, data.size()), available_bytes())
     pick_threads(settings.run.threads)
-    device = pick_device(settings.run.device)
-    progress.say(describe(settings, data.size(), data.name))
-    if kernels.are_new():
-        progress.say("  compiling the kernels, once for this installation: about a minute in all")
-    return Steps(data, settings, run, progress, device).model(), settings
+    run.progress.say(describe(settings, data.size(), data.name))
+    if settings.run.kernels and kernels.are_new():
+        run.progress.say("  compiling the kernels, once for this installation: about a minute in all")
+    context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device))
+    with kernels.reference(not settings.run.kernels):
+        return build_model(context), settings

@@ -1,20 +1,19 @@
-"""The steps of a run that make ELIAS++, and which of them need the network.
+"""Steps 60 to 80 of a run: ranking parts -> held-out predictions -> score model.
 
-    ranker.negatives_from=words, no embedding     12-ranker, 14-ranker: words, tree, ranker, shared by members
-    otherwise                                     12-words, 14-words: all but the ranker, shared by members
-                                                  60-ranker, 62-ranker: the ranker of this member, after its network
+    60-ranking       inverted index, k-NN, label tree and linear ranker of the training rows
+    65-held-out      candidates and features of the held-out rows
+    70-score-model   learned on the held-out rows: those of 65, or of all folds
+    80-ranking       the ranking parts of all rows, held out or not: what the model answers with
 
-12 and 60 are of the training rows, and what the final score (70-fusion) is learned with, or in a draw its part of the
-sample (65-sample). 14 and 62 are of all rows, for the model, where rows were held out; where none of them are
-calibration rows, nothing is learned with 12 and 60, and they are left out. With out-of-fold negatives the network is
-trained once more for each fold of the training rows, without that fold, and finds the labels of its rows. What networks
-find comes on top of what words find, because both find when a text is new.
+With folds (`fold-0/`, `fold-1/` ...: runs of the same kind inside this one, up to 65) nothing is held out of the model
+itself, and 60 and 65 of this run are not built. Where no training row is held out, 60 and 80 would be the same: 60
+serves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,231 +21,232 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.devices import torch_threads
-from ..core.errors import DataError
-from ..core.files import read_tensors
-from ..core.progress import Progress
-from ..core.rng import permutation
-from ..core.settings import OUT_OF_FOLD, WORDS, Settings, known, noise_seed
-from ..dataset import Dataset
+from ..core.files import write_json
+from ..core.predictions import PAD
+from ..core.ragged import Ragged
+from ..core.settings import WORDS, Settings, noise_seed
 from ..dataset.label_texts import texts_of, unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders import Inputs
-from ..network.network import Network
-from ..network.searcher import Searcher
-from ..ranking.cross_fitting import Sample, with_final_score
-from ..ranking.inverted_index import Lexical
-from ..ranking.reranker import Plus
-from .features_step import Prepared, all_rows, holds_out_training_rows
-from .run_folder import Run
-from .sparse_side import (
-    WordRows,
-    embedded,
-    found_by_network,
-    found_by_words,
-    nothing_found,
-    unscored,
-    what_a_tree_depends_on,
-    write_lexical,
-    write_neighbours,
-    write_ranker,
-    write_tree,
-)
+from ..network.searcher import BATCH, Searcher
+from ..ranking.cross_fitting import HeldOutPredictions, fit_score_model
+from ..ranking.features import CandidateSizes, Features, candidate_features
+from ..ranking.inverted_index import InvertedIndex, build_inverted_index
+from ..ranking.knn import build_knn
+from ..ranking.label_tree import build_label_tree
+from ..ranking.linear_ranker import save_ranker, train_ranker, with_embedding
+from ..ranking.reranker import NAME as SUMMARY
+from ..ranking.reranker import load_parts
+from ..ranking.score_model import ScoreModel
+from .context import FitContext
+from .features_step import FeatureSet, all_rows, holds_out_training_rows
+from .network_steps import TrainedNetwork, open_network
 
-TRAINING, EVERY = 0, 1  # rows that words and ranker are made of
-NOBODY = -1  # of a row that no network is asked about
+ROWS_AT_ONCE = 1 << 16
 SCRATCH = "prepared"
 
 
-class SparseSteps:
-    """Called in the order words, folds, and ranked or (in a draw) sample."""
+@dataclass(frozen=True)
+class RankingRows:
+    """Rows that the ranking parts are trained on."""
 
-    def __init__(
-        self, data: Dataset, settings: Settings, run: Run, progress: Progress, prepared: Prepared,
-        open_network: Callable[[Path], Network],
-    ) -> None:  # fmt: skip
-        self.data, self.settings, self.run, self.progress = data, settings, run, progress
-        self.prepared, self.open_network = prepared, open_network
-        self.is_on = settings.ranker.enabled and sp.issparse(prepared.bow)
-        refits = settings.ranker.refit and holds_out_training_rows(data, prepared)
-        learns = prepared.calibration.labels.nnz > 0
-        self.numbers = [TRAINING, EVERY] if refits and learns else [EVERY] if refits else [TRAINING]
-        self._words: dict[int, Path] = {}
-
-    def words(self) -> None:
-        """The steps that need no network: of the training rows, and of all rows."""
-        s = self.settings
-        depends: dict[str, Any] = {"lexical": vars(s.lexical), "tree": what_a_tree_depends_on(s)}
-        if not s.ranker.needs_network:
-            depends["ranker"] = vars(s.ranker)
-        for number in self.numbers if self.is_on else []:
-
-            def build(folder: Path, number: int = number) -> None:
-                rows = self._rows(number)
-                write_tree(folder, rows, s)
-                lexical = write_lexical(folder, self._with_unseen(rows), s)
-                write_neighbours(folder, rows, s)
-                if not s.ranker.needs_network:
-                    write_ranker(folder, rows, rows.bow, found_by_words(lexical, rows, s), s)
-
-            name = f"{12 + 2 * number}-{'words' if s.ranker.needs_network else 'ranker'}"
-            self._words[number] = self.run.step(name, depends, build, after=[self.prepared.folder])
-
-    def folds(self) -> Iterator[Prepared]:
-        """The training rows without each fold; nothing unless negatives are found out of fold."""
-        if self.is_on and self.settings.ranker.negatives_from == OUT_OF_FOLD:
-            fold_of, count = self._fold_of(), self.settings.ranker.folds
-            for number in range(count):
-                left = leaving_out(self.prepared, fold_of == number, {"fold": number, "folds": count})
-                if left.train.labels.nnz == 0:
-                    name = f"ranker.negatives_from={OUT_OF_FOLD}"
-                    raise DataError(
-                        f"{self.data.name}: without fold {number} no labelled row is left; leave out {name}"
-                    )
-                yield left
-
-    def ranked(self, network: Path, folds: list[Path], drawn: list[Path]) -> list[Path]:
-        """The folders whose files make a network ELIAS++; none where it is off. `drawn`: samples of other draws."""
-        if not self.is_on:
-            return []
-        made = self._made(network, folds)
-        return [*made[-1], self._final_score(network, made[0], drawn)]
-
-    def sample(self, network: Path, folds: list[Path]) -> Path:
-        """What is found for the calibration rows, in a draw."""
-        made = self._made(network, folds)[0]
-
-        def build(folder: Path) -> None:
-            searcher = Searcher(self.open_network(network))
-            self._sample(self._unscored(searcher, made), searcher).save(folder)
-
-        return self.run.step("65-sample", {"fusion": vars(self.settings.fusion)}, build, after=[network, *made])
-
-    def _made(self, network: Path, folds: list[Path]) -> list[list[Path]]:
-        """The folders of words and ranker, of the training rows and of all rows, or of one of them."""
-        made = {number: [words] for number, words in self._words.items()}
-        if self.settings.ranker.needs_network:
-            for number, folders in made.items():
-                folders.append(self._ranker(f"{60 + 2 * number}-ranker", number, network, folds))
-        return list(made.values())
-
-    def _ranker(self, name: str, number: int, network: Path, folds: list[Path]) -> Path:
-        """A ranker that learns from what networks find, or sees phi."""
-        s, words = self.settings, self._words[number]
-
-        def build(folder: Path) -> None:
-            rows = self._rows(number)
-            searcher = Searcher(self.open_network(network))
-            prepared = self._prepared_rows(number, rows, searcher, folder)
-            found = found_by_words(self._lexical(words, rows), rows, s)
-            if s.ranker.negatives_from != WORDS:
-                besides, which = nothing_found(rows, s), self._which(number, rows, len(folds))
-                for place, path in enumerate([*folds, network]):
-                    asked = np.flatnonzero(which == place)
-                    one = searcher if path == network else Searcher(self.open_network(path))
-                    found_by_network(one, prepared, asked, rows.excluded, besides)
-                found = np.concatenate([found, besides], axis=1)
-            with_phi = s.ranker.embedding
-            features = embedded(rows.bow, searcher, prepared, s.ranker.embedding_scale) if with_phi else rows.bow
-            write_ranker(folder, rows, features, found, s)
-
-        after = [words, network, *folds]
-        return self.run.step(name, {"ranker": vars(s.ranker)}, build, after=after, scratch=[SCRATCH])
-
-    def _lexical(self, folder: Path, rows: WordRows) -> Lexical:
-        size = {"n_labels": rows.labels.shape[1], "n_words": rows.bow.shape[1]}
-        return Lexical.load(folder, **size, threads=known(self.settings.run.threads))
-
-    def _final_score(self, network: Path, words: list[Path], drawn: list[Path]) -> Path:
-        """How the parts of a score become one: learned on the calibration rows, or on those of all draws."""
-        s = self.settings
-
-        def build(folder: Path) -> None:
-            searcher = Searcher(self.open_network(network))
-            plus, samples = self._unscored(searcher, words), [Sample.load(path) for path in drawn]
-            if self.prepared.calibration.labels.nnz:
-                samples.append(self._sample(plus, searcher))
-            if samples:
-                plus = with_final_score(plus, Sample.joined(samples), s.fusion, noise_seed(s), self.progress.say)
-            plus.write_score(folder)
-
-        depends = {key: value for key, value in vars(s.fusion).items() if key != "draws"}  # known by its samples
-        return self.run.step("70-fusion", {"fusion": depends}, build, after=[network, *words, *drawn])
-
-    def _sample(self, plus: Plus, searcher: Searcher) -> Sample:
-        rows, bow = self.prepared.calibration, sp.csr_matrix(self.prepared.bow_calibration)
-        numbers = read_tensors(self.prepared.folder / "split.safetensors")[0]["calibration"]
-        return Sample.of(plus, searcher, rows, bow, numbers)
-
-    def _unscored(self, searcher: Searcher, words: list[Path]) -> Plus:
-        n_words = int(self.prepared.bow_calibration.shape[1])
-        return unscored(words[0], words[-1], searcher, n_words, self._counts(), self.settings)
-
-    def _counts(self) -> np.ndarray:
-        """n_l of the training rows alone: with the calibration rows in it, it would give their labels away."""
-        train = self.prepared.train
-        return np.bincount(train.labels[train.of_kind(KIND_TEXT)].indices, minlength=len(self.data.labels))
-
-    # -- rows -----------------------------------------------------------------------------------------------------
-
-    def _rows(self, number: int) -> WordRows:
-        return self._training_rows() if number == TRAINING else self._every_row()
-
-    def _training_rows(self) -> WordRows:
-        train = self.prepared.train
-        kinds = np.full(len(train), KIND_TEXT, dtype=np.uint8) if train.kinds is None else train.kinds
-        return WordRows(sp.csr_matrix(self.prepared.bow), train.labels, train.excluded, kinds)
-
-    def _every_row(self) -> WordRows:
-        bow, rows = all_rows(self.data, self.settings, self.prepared.vectorizer)
-        return WordRows(bow, rows.labels, rows.excluded, rows.kinds, rows.texts)
-
-    def _with_unseen(self, rows: WordRows) -> WordRows:
-        """`rows`, then the texts of labels that have no row: words can find them, though nothing else knows them."""
-        s, labels, vectorizer = self.settings, self.data.labels, self.prepared.vectorizer
-        unseen = unseen_labels(rows.labels, labels)
-        if vectorizer is None or not (s.lexical.unseen and s.features.label_texts and len(unseen)):
-            return rows
-        count = len(unseen)
-        texts = list(texts_of(labels, unseen, ids=s.features.label_ids))
-        own = (np.ones(count, dtype=np.float32), unseen, np.arange(count + 1))
-        pairs = sp.csr_matrix(own, shape=(count, len(labels)))
-        bow = sp.csr_matrix(sp.vstack([rows.bow, vectorizer.transform(texts)], format="csr"))
-        both = sp.csr_matrix(sp.vstack([rows.labels, pairs], format="csr"))
-        kinds = np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
-        return replace(rows, bow=bow, labels=both, kinds=kinds)
-
-    def _prepared_rows(self, number: int, rows: WordRows, searcher: Searcher, folder: Path) -> Any:
-        """The rows as the encoder takes them. A transformer encodes all rows once more for the second ranker."""
-        if number == TRAINING:
-            return self.prepared.train.prepared
-        with torch_threads(known(self.settings.run.threads)):
-            return searcher.network.encoder.prepare(Inputs(texts=rows.texts, bow=rows.bow), folder / SCRATCH)
-
-    def _fold_of(self) -> np.ndarray:
-        """The fold of each training row, drawn at random; label texts are in none and always trained on."""
-        ordinary = self.prepared.train.of_kind(KIND_TEXT)
-        fold_of = np.full(len(self.prepared.train), NOBODY)
-        drawn = permutation(len(ordinary), self.settings.run.seed, "folds")
-        fold_of[ordinary[drawn]] = np.arange(len(ordinary)) % self.settings.ranker.folds
-        return fold_of
-
-    def _which(self, number: int, rows: WordRows, n_folds: int) -> np.ndarray:
-        """Which network finds for each row: the one that left its fold out, else the last; none for label texts."""
-        which = np.where(rows.kinds == KIND_TEXT, n_folds, NOBODY)
-        if n_folds:
-            fold_of, places = self._fold_of(), np.arange(len(which))
-            if number == EVERY:
-                places = read_tensors(self.prepared.folder / "split.safetensors")[0]["train"]
-                fold_of = fold_of[: len(places)]  # label texts come last
-            which[places] = fold_of
-        return which
+    bow: sp.csr_matrix
+    labels: sp.csr_matrix
+    excluded: sp.csr_matrix
+    kinds: np.ndarray
+    texts: Sequence[str] | None = None  # where an encoder may need them
 
 
-def leaving_out(prepared: Prepared, rows: np.ndarray, fold: dict[str, int]) -> Prepared:
-    """`prepared` whose training rows `rows` have no labels and no weight: nothing is learned from them."""
-    train = prepared.train
-    kept = sp.diags((~rows).astype(np.float32), format="csr")
-    labels = sp.csr_matrix(kept @ train.labels, dtype=np.float32)
-    labels.eliminate_zeros()
-    weights = np.where(rows, np.float32(0), train.weights)
-    return replace(prepared, train=replace(train, labels=labels, weights=weights), fold=fold)
+def has_ranking(context: FitContext, features: FeatureSet) -> bool:
+    """Whether the model gets a stacked ranker: it needs words."""
+    return context.settings.ranker.enabled and sp.issparse(features.bow)
+
+
+# -- 60, 80: ranking parts --------------------------------------------------------------------------------------------
+
+
+def training_parts_step(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> Path:
+    """60: the parts of the training rows, which the score model is learned with."""
+    return _parts_step(context, features, network, "60-ranking", every_row=False)
+
+
+def model_parts_step(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> Path:
+    """80: the parts of all rows; 60 where that is the same."""
+    if not holds_out_training_rows(context.data, features):
+        return training_parts_step(context, features, network)
+    return _parts_step(context, features, network, "80-ranking", every_row=True)
+
+
+def _parts_step(
+    context: FitContext, features: FeatureSet, network: TrainedNetwork, name: str, *, every_row: bool
+) -> Path:
+    s = context.settings
+    depends: dict[str, Any] = {"lexical": vars(s.lexical), "ranker": vars(s.ranker), "seed": s.run.seed}
+
+    def build(folder: Path) -> None:
+        rows = _all_rows(context, features) if every_row else _training_rows(features)
+        if s.ranker.label_tree:
+            options = {"seed": s.run.seed, "threads": context.threads}
+            build_label_tree(rows.bow, rows.labels, rows.excluded, s.ranker, **options).save(folder)
+        index = build_inverted_index(
+            *_for_inverted_index(rows, context, features), words_per_label=s.lexical.words_per_label,
+            label_text_weight=s.lexical.label_text_weight, threads=context.threads,
+        )  # fmt: skip
+        index.save(folder)
+        if s.lexical.neighbours:
+            build_knn(
+                rows.bow, rows.labels, rows.kinds, neighbors=s.lexical.neighbours,
+                words_per_text=s.lexical.words_per_text, budget=s.lexical.neighbour_postings,
+            ).save(folder)  # fmt: skip
+        _train_ranker(context, features, network, rows, index, folder, every_row=every_row)
+        write_json(folder / SUMMARY, _summary(s))
+
+    # Without the network in it, the step is the same for all members of an ensemble, and is built once.
+    after = [features.folder, network.stage] if s.ranker.needs_network else [features.folder]
+    return context.run.step(name, depends, build, after=after, scratch=[SCRATCH])
+
+
+def _summary(s: Settings) -> dict[str, Any]:
+    """ranking.json of a model with these settings."""
+    return {
+        "network_candidates": s.fusion.candidates,
+        "word_candidates": s.lexical.candidates,
+        "knn": s.lexical.neighbours > 0,
+        "label_tree": s.ranker.label_tree,
+        "sees_phi": s.ranker.embedding,
+    }
+
+
+def _train_ranker(
+    context: FitContext, features: FeatureSet, network: TrainedNetwork, rows: RankingRows, index: InvertedIndex,
+    folder: Path, *, every_row: bool,
+) -> None:  # fmt: skip
+    """The linear ranker on the negatives that words retrieve, and the network where the settings say so."""
+    s = context.settings
+    found, seen = _candidates_by_words(index, rows, s), rows.bow
+    if s.ranker.needs_network:
+        searcher = Searcher(open_network(context, network.stage))
+        prepared = features.train.prepared
+        if every_row:  # a transformer encodes all rows once more here
+            with torch_threads(context.threads):
+                inputs = Inputs(texts=rows.texts, bow=rows.bow)
+                prepared = searcher.network.encoder.prepare(inputs, folder / SCRATCH)
+        if s.ranker.negatives_from != WORDS:
+            found = np.concatenate([found, _candidates_by_network(searcher, prepared, rows, s)], axis=1)
+        if s.ranker.embedding:
+            phi = [searcher.encode(prepared, batch).phi_BD.cpu().numpy() for batch in _batches(rows.bow.shape[0])]
+            seen = with_embedding(rows.bow, np.concatenate(phi))
+    ranker = train_ranker(
+        seen, found, rows.labels, rows.excluded, s.ranker, n_words=rows.bow.shape[1], threads=context.threads
+    )
+    save_ranker(ranker, folder)
+
+
+def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -> np.ndarray:
+    """[rows, m]: the best labels by words of every row that is no label text, PAD elsewhere."""
+    found = np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
+    ordinary = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
+    for start in range(0, len(ordinary), ROWS_AT_ONCE):
+        some = ordinary[start : start + ROWS_AT_ONCE]
+        excluded = Ragged.from_rows(rows.excluded, some)[0]
+        found[some] = index.search(sp.csr_matrix(rows.bow[some]), found.shape[1], excluded).labels
+    return found
+
+
+def _candidates_by_network(searcher: Searcher, prepared: Any, rows: RankingRows, s: Settings) -> np.ndarray:
+    """The same by p, of all labels that the beams reach."""
+    found = np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
+    ordinary = np.flatnonzero(rows.kinds == KIND_TEXT)
+    for start in range(0, len(ordinary), BATCH):
+        some = ordinary[start : start + BATCH]
+        excluded = Ragged.from_rows(rows.excluded, some)[0]
+        found[some] = searcher.search_rows(prepared, some, found.shape[1], excluded=excluded).labels
+    return found
+
+
+def _training_rows(features: FeatureSet) -> RankingRows:
+    train = features.train
+    kinds = np.full(len(train), KIND_TEXT, dtype=np.uint8) if train.kinds is None else train.kinds
+    return RankingRows(sp.csr_matrix(features.bow), train.labels, train.excluded, kinds)
+
+
+def _all_rows(context: FitContext, features: FeatureSet) -> RankingRows:
+    bow, rows = all_rows(context.data, context.settings, features.vectorizer)
+    return RankingRows(bow, rows.labels, rows.excluded, rows.kinds, rows.texts)
+
+
+def _for_inverted_index(
+    rows: RankingRows, context: FitContext, features: FeatureSet
+) -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
+    """(tf-idf, labels, kinds), with the texts of labels that have no row, where `lexical.unseen` asks for them."""
+    s, labels, vectorizer = context.settings, context.data.labels, features.vectorizer
+    unseen = unseen_labels(rows.labels, labels)
+    if vectorizer is None or not (s.lexical.unseen and s.features.label_texts and len(unseen)):
+        return rows.bow, rows.labels, rows.kinds
+    count = len(unseen)
+    texts = list(texts_of(labels, unseen, ids=s.features.label_ids))
+    own = (np.ones(count, dtype=np.float32), unseen, np.arange(count + 1))
+    pairs = sp.csr_matrix(own, shape=(count, len(labels)))
+    bow = sp.csr_matrix(sp.vstack([rows.bow, vectorizer.transform(texts)], format="csr"))
+    both = sp.csr_matrix(sp.vstack([rows.labels, pairs], format="csr"))
+    return bow, both, np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
+
+
+# -- 65, 70: held-out predictions and the score model -----------------------------------------------------------------
+
+
+def held_out_step(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> Path:
+    """65: candidates and features of the held-out rows, by parts that have not seen them."""
+    parts_folder = training_parts_step(context, features, network)
+
+    def build(folder: Path) -> None:
+        held_out = HeldOutPredictions.of(
+            _held_out_features(context, features, network, parts_folder),
+            features.held_out.labels,
+            features.held_out_rows,
+        )
+        held_out.save(folder)
+
+    depends = {"fusion": vars(context.settings.fusion)}
+    return context.run.step("65-held-out", depends, build, after=[network.stage, parts_folder])
+
+
+def _held_out_features(
+    context: FitContext, features: FeatureSet, network: TrainedNetwork, folder: Path
+) -> Iterator[Features]:
+    searcher = Searcher(open_network(context, network.stage))
+    bow, summary = sp.csr_matrix(features.bow_held_out), _summary(context.settings)
+    # n_l of the training rows alone: with the held-out rows in it, it would give their labels away.
+    texts = features.train.labels[features.train.of_kind(KIND_TEXT)]
+    counts = np.bincount(texts.indices, minlength=len(context.data.labels))
+    parts = load_parts(
+        folder, counts, bow.shape[1], {name: summary[name] for name in ("knn", "label_tree", "sees_phi")},
+        dim=searcher.network.encoder.dim, threads=context.threads,
+    )  # fmt: skip
+    n_labels = len(counts)
+    sizes = CandidateSizes(min(summary["network_candidates"], n_labels), min(summary["word_candidates"], n_labels))
+    for rows in _batches(bow.shape[0]):
+        excluded = Ragged.from_rows(features.held_out.excluded, rows)[0]
+        query = searcher.encode(features.held_out.prepared, rows)
+        yield candidate_features(parts, [searcher], [query], bow[rows], sizes, excluded)[0]
+
+
+def score_model_step(context: FitContext, held_out: Sequence[Path], after: Path) -> Path:
+    """70: the score model, learned from the held-out predictions of all folds; p q where there are none."""
+    s = context.settings
+
+    def build(folder: Path) -> None:
+        score_model = ScoreModel("product", s.ranker.loss)
+        if held_out:
+            score_model = fit_score_model(
+                HeldOutPredictions.join([HeldOutPredictions.load(path) for path in held_out]), s.fusion,
+                loss=s.ranker.loss, seed=noise_seed(s), threads=context.threads, say=context.progress.say,
+            )  # fmt: skip
+        score_model.save(folder)
+
+    depends = {"fusion": vars(s.fusion), "loss": s.ranker.loss, "member": s.run.member}
+    return context.run.step("70-score-model", depends, build, after=[after, *held_out])
+
+
+def _batches(n_rows: int) -> list[np.ndarray]:
+    return [np.arange(start, min(start + BATCH, n_rows)) for start in range(0, n_rows, BATCH)]

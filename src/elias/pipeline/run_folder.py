@@ -2,13 +2,14 @@
 
     model.run/
         settings.json      settings as they were resolved at the first start, and the fingerprint of the data
-        log.jsonl          every metric, one object a line
+        log.jsonl          every metric, one JSON object per line
         10-features/ ...   finished steps, each with done.json: the hash of everything it depends on
         30-stage1.part/    the step that is under way, with its checkpoint
 
-A step is built in NAME.part and renamed. Started again, a run skips finished steps whose hash is unchanged,
-goes on inside the one that was cut, and builds the others anew. The hash of a step covers its own settings and the
-hashes of the steps it comes after, so a changed setting of the ranker leaves the network alone.
+How a killed run knows where to go on: a step is built in NAME.part and renamed when it is whole. Started again, a run
+skips finished steps whose hash is unchanged, continues inside the one that was interrupted (begun.json has its hash)
+and builds the others anew. The hash of a step covers its own settings and the hashes of the steps it comes after, so a
+changed setting of the ranker leaves the network alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import RunError, SettingsError
-from ..core.files import FolderLock, disk_errors, read_object, remove, write_json
+from ..core.files import FolderLock, disk_errors, link_tree, read_object, remove, write_json
 from ..core.progress import Progress, duration
 from ..core.settings import Settings, differences
 
@@ -40,8 +41,9 @@ def hash_of(*parts: Any) -> str:
 class Run:
     """Use as a context manager: holds the lock while open."""
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
-        self.folder, self.progress = folder, progress
+    def __init__(self, folder: Path, progress: Progress, reuse: Path | None = None) -> None:
+        """`reuse`: another run folder, whose finished steps with the same hash are linked instead of built."""
+        self.folder, self.progress, self.reuse = folder, progress, reuse
         self._hash = ""  # of the step that was asked for last
         self._hashes: dict[Path, str] = {}  # of every step so far, by its folder
         self._lock = FolderLock(folder)
@@ -58,17 +60,18 @@ class Run:
 
     @contextmanager
     def below(self, name: str) -> Iterator[Run]:
-        """A run inside this one, whose steps steps of this one can come after."""
-        with Run(self.folder / name, self.progress) as run:
+        """A run inside this one; steps of this one can come after its steps."""
+        reuse = None if self.reuse is None else self.reuse / name
+        with Run(self.folder / name, self.progress, reuse) as run:
             yield run
         self._hashes |= run._hashes
 
     def freeze(self, given: Settings, resolved: Settings, data: str, *, restart: bool = False) -> Settings:
         """The settings of this run: those of its first start, unless `restart` allows new ones.
 
-        Only the checkpoint interval and the look at memory may differ from call to call: they decide no bit of the
+        Only the checkpoint interval and the memory check may differ from call to call: they decide no bit of the
         model. While no step is done, nothing depends on the settings yet: a first call that failed (a mistyped model
-        name) can be put right.
+        name) can be corrected.
         """
         path = self.folder / "settings.json"
         frozen = self._frozen(path) if path.exists() and not restart else None
@@ -122,13 +125,21 @@ class Run:
         if not self._is(folder, "done.json"):
             with disk_errors(part):
                 remove(folder)
-                if not self._is(part, "done.json"):
+                if not self._is(part, "done.json") and not self._reused(name, part):
                     self._build(name, part, build)
                 os.replace(part, folder)
         for file in scratch:
             remove(folder / file)
             remove(folder / f"{file}.part")  # of a run that was killed while it wrote
         return folder
+
+    def _reused(self, name: str, part: Path) -> bool:
+        """Link the step of the other run where it is finished and the same."""
+        if self.reuse is None or not self._is(self.reuse / name, "done.json"):
+            return False
+        remove(part)
+        link_tree(self.reuse / name, part)
+        return self._is(part, "done.json")
 
     def _build(self, name: str, part: Path, build: Callable[[Path], None]) -> None:
         if not self._is(part, "begun.json"):

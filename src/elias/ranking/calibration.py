@@ -1,7 +1,7 @@
-"""From a score to the probability that the label is right: a rising curve through isotonic means.
+"""Calibration: from a score to the probability that the label is right, by isotonic regression.
 
-Isotonic regression of "is right" on the score, on rows the score was not learned from; its steps become a curve that
-rises strictly, straight between the middles of the steps, so the order of labels stays what it was.
+Isotonic regression of "is right" on the score, on rows the score model was not trained on. Its steps become a strictly
+rising curve, linear between the middles of the steps, so that the order of labels is kept.
 
     calibration error = mean over ten bins of equally many pairs of |mean probability - share of right ones|
 """
@@ -15,63 +15,57 @@ import numpy as np
 
 BINS = 10
 MOST_KNOTS = 200
-SLOPE = 1e-7  # share of a sigmoid that keeps the order
+SLOPE = 1e-7  # share of a sigmoid in the curve: keeps the order where the steps are level
 NO_CURVE = np.empty(0), np.empty(0), SLOPE
 
 
 @dataclass(frozen=True)
-class ProbabilityMap:
+class IsotonicCalibration:
     scores: np.ndarray  # float64, rising
     probabilities: np.ndarray  # float64, rising, within 0 .. 1
-    error: float  # calibration error, measured on rows that the curve was not drawn through
-    rows: int
+    error: float  # calibration error on rows that the curve was not fitted to
+    rows: int  # fitted to so many texts
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         inside = np.interp(scores, self.scores, self.probabilities)
-        rise = 1.0 / (
-            1.0 + np.exp(np.minimum(np.maximum(-scores, -60), 60))
-        )  # beyond the ends, and where two means are level
+        rise = 1.0 / (1.0 + np.exp(np.clip(-scores, -60, 60)))
         return np.asarray((1 - SLOPE) * inside + SLOPE * rise)
 
     @property
     def curve(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """As `kernels/fuse.py` reads it."""
+        """As `kernels/score_model.py` reads it."""
         return self.scores, self.probabilities, SLOPE
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "scores": self.scores.tolist(),
-            "probabilities": self.probabilities.tolist(),
-            "error": self.error,
-            "rows": self.rows,
-        }
+        curve = {"scores": self.scores.tolist(), "probabilities": self.probabilities.tolist()}
+        return {**curve, "error": self.error, "rows": self.rows}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> ProbabilityMap:
+    def from_dict(cls, content: dict[str, Any]) -> IsotonicCalibration:
         scores, probabilities = (np.asarray(content[name], np.float64) for name in ("scores", "probabilities"))
         whole = scores.shape == probabilities.shape and scores.ndim == 1 and len(scores) > 0
         inside = whole and bool(np.isfinite(scores).all() and ((probabilities >= 0) & (probabilities <= 1)).all())
         if not inside or (np.diff(scores) < 0).any() or (np.diff(probabilities) < 0).any():
-            raise ValueError("the curve of probabilities is broken")
+            raise ValueError("the calibration curve is broken")
         return cls(scores, probabilities, float(content["error"]), int(content["rows"]))
 
 
-def fit_probability(
-    scores: np.ndarray, right: np.ndarray, there: np.ndarray, rows: np.ndarray | None = None
-) -> ProbabilityMap:
-    """The curve of all rows; its error from curves of one half, measured on the other.
+def fit_calibration(
+    scores: np.ndarray, right: np.ndarray, used: np.ndarray, rows: np.ndarray | None = None
+) -> IsotonicCalibration:
+    """The curve of all pairs that are `used` [texts, m]; its error from curves of one half, measured on the other.
 
-    `rows` are their numbers, where a row can be among them more than once: it is then in one half.
+    `rows`: numbers of the texts, where a text can be among them more than once: it is then in one half.
     """
     half = (np.arange(len(scores)) if rows is None else np.unique(rows, return_inverse=True)[1]) % 2 == 0
     errors = []
     for part in (half, ~half):
-        curve = _curve(scores[part][there[part]], right[part][there[part]])
-        if there[~part].any():
-            guessed = np.interp(scores[~part][there[~part]], *curve)
-            errors.append(calibration_error(guessed, right[~part][there[~part]]))
-    found = _curve(scores[there], right[there])
-    return ProbabilityMap(*found, float(np.mean(errors)) if errors else 0.0, len(scores))
+        curve = _curve(scores[part][used[part]], right[part][used[part]])
+        if used[~part].any():
+            guessed = np.interp(scores[~part][used[~part]], *curve)
+            errors.append(calibration_error(guessed, right[~part][used[~part]]))
+    fitted = _curve(scores[used], right[used])
+    return IsotonicCalibration(*fitted, float(np.mean(errors)) if errors else 0.0, len(scores))
 
 
 def _curve(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +77,7 @@ def _curve(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarra
     places, where, sizes = np.unique(scores.astype(np.float64), return_inverse=True, return_counts=True)
     shares = np.bincount(where, weights=right) / sizes
     fitted = isotonic_regression(shares, sample_weight=sizes, y_min=0.0, y_max=1.0)
-    step = np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)])  # neighbours, so that steps cannot overlap
+    step = np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)])
     middles = np.bincount(step, weights=places * sizes) / np.bincount(step, weights=sizes)
     levels = fitted[np.searchsorted(step, np.arange(len(middles)))]
     if len(levels) > MOST_KNOTS:

@@ -1,104 +1,255 @@
-"""What speaks for a label: every part of its score, for the labels that the network or the words have found.
+"""Candidates of a text and their features: everything the score model knows of a label.
 
-    log p, z, log yhat      the network: p = sigmoid(z) * yhat, over all clusters the label has an edge from
-    margin                  the ranker
-    path                    the label tree
-    v.x, t.x, c.x           words: both, the label's own text, the texts that have it
-    vote, closest           the nearest training texts: share of their votes, likeness of the closest that has it
-    log(1 + n_l)            how often the label occurs in training
+    candidates = best labels of the network, united with the best labels of the inverted index
 
-`columns` puts beside each of them (but the last) its distance to the best one of the same text, and beside v.x, c.x and
-vote how many labels of the text have more: whether a label is good can hardly be told without knowing how good the
-others are.
+    cluster_score, edge_score   s_c and e of the strongest path over ALL clusters that have an edge to the label
+    classifier                  sigmoid(w_l . phi + b_l)
+    margin                      of the linear ranker
+    path                        of the label tree
+    combined, label_text, centroid    scores of the inverted index: v_l . x, t_l . x, c_l . x
+    vote, nearest               k-NN: share of the votes, similarity of the nearest training text with the label
+    log_count                   log(1 + n_l)
+
+One array for all of them, `Features.values` [text, feature, candidate]; the list of names is `FEATURES`
+(`kernels/features.py`). The definition is `reference_features`: search, unite, then feature by feature. On a CPU one
+pass per text computes the same; several networks (members of an ensemble) that share their words share that pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-NAMES = ("log p", "z", "log yhat", "margin", "path", "v.x", "t.x", "c.x", "vote", "closest", "log n")
-RELATIVE = len(NAMES) - 1  # all but the last
-RANKED = tuple(NAMES.index(name) for name in ("v.x", "c.x", "vote"))
-N_COLUMNS = len(NAMES) + RELATIVE + len(RANKED)
-LEAST = 1e-6  # of a probability
+from .. import kernels
+from ..core.predictions import PAD
+from ..core.ragged import Ragged
+from ..core.scratch import ScratchPool
+from ..kernels.features import FEATURES, MARGIN, Features, WordScratch, WordTables
+from ..network.network import SearchSettings
+from ..network.searcher import EncodedQuery, Searcher
+from .inverted_index import InvertedIndex
+from .knn import KNN
+from .label_tree import LabelTree
+from .linear_ranker import with_embedding
+from .margins import Margins
+from .sparse_rows import SparseRows, csr_arrays, new_sums
+
+__all__ = ["FEATURES", "CandidateSizes", "Features", "RankingParts", "candidate_features", "features_of", "stack"]
+
+WIDER = 4
 
 
-@dataclass(frozen=True)
-class Field:
-    """What the labels of each row are compared with: the labels that are found for it.
+class CandidateSizes(NamedTuple):
+    """How many candidates a text has from each source."""
 
-    A label that is itself among them must have the same bits in both, or it would stand behind itself: all ways to a
-    ranked part end in the same kernel.
-    """
+    network: int
+    words: int
 
-    best: np.ndarray  # float32 [rows, RELATIVE]: the largest value of each part
-    rising: np.ndarray  # float32 [rows, RANKED, m]: the values of the ranked parts, sorted; -inf for nobody
+    def search_settings(self, searcher: Searcher) -> SearchSettings:
+        """With a smaller K: more than WIDER times the labels that are kept change nothing (docs/experiments)."""
+        settings = searcher.network.settings
+        if settings.shortlist_size >= searcher.index.n_labels or settings.shortlist_size <= WIDER * self.network:
+            return settings
+        return replace(settings, shortlist_size=WIDER * self.network)
 
-    @classmethod
-    def own(cls, n_rows: int) -> Field:
-        """As the kernel reads it: every row is compared with itself."""
-        return cls(
-            np.full((n_rows, RELATIVE), -np.inf, dtype=np.float32), np.empty((n_rows, len(RANKED), 0), dtype=np.float32)
+
+@dataclass(eq=False)
+class RankingParts:
+    """What the stacked ranker knows of labels by words, trained on the same rows. Holds no state of a query."""
+
+    inverted_index: InvertedIndex
+    ranker: SparseRows
+    tree: LabelTree
+    knn: KNN
+    counts: np.ndarray  # n_l
+    sees_phi: bool = False  # the ranker's rows are on [tf-idf, phi], not on tf-idf alone
+    threads: int = 1
+
+    @cached_property
+    def log_counts(self) -> np.ndarray:
+        return np.asarray(np.log1p(self.counts), dtype=np.float32)
+
+    @cached_property
+    def margins(self) -> Margins:
+        """Of ranker and tree. A ranker that sees phi is not in the table: its margins are products of their own."""
+        n_words = self.inverted_index.n_words
+        ranker = SparseRows.empty(n_words, len(self.counts)) if self.sees_phi else self.ranker
+        return Margins(ranker, self.tree, n_words)
+
+    @cached_property
+    def tables(self) -> WordTables:
+        """As the kernels read them."""
+        index = self.inverted_index
+        return WordTables(
+            index.table, self.margins.table, index.label_texts.table, index.mixture, self.knn.table, self.log_counts
         )
 
+    @cached_property
+    def scratch(self) -> ScratchPool[WordScratch]:
+        n_labels, n_words = len(self.counts), self.inverted_index.n_words
+        return ScratchPool(
+            lambda size: WordScratch(
+                np.zeros(n_labels, dtype=np.int32), new_sums(n_labels), np.zeros(n_words, dtype=np.float32),
+                self.knn.new_scratch(), self.margins.new_sums(),
+            )
+        )  # fmt: skip
 
-@dataclass(frozen=True)
-class Evidence:
-    """Of the labels at each place [rows, m]; -1 is nobody."""
+    def margin(self, bow: sp.csr_matrix, query: EncodedQuery, labels: np.ndarray) -> np.ndarray:
+        """Margins of a ranker that sees [tf-idf, phi]."""
+        seen = with_embedding(bow.tocsr(), query.phi_BD.cpu().numpy())
+        return self.ranker.products(seen, labels, threads=self.threads)
 
-    labels: np.ndarray  # int32
-    cluster: np.ndarray
-    cluster_score: np.ndarray
-    edge_score: np.ndarray
-    classifier: np.ndarray  # sigmoid(z)
-    margin: np.ndarray
-    path: np.ndarray
-    words: tuple[np.ndarray, np.ndarray, np.ndarray]  # v.x, t.x, c.x
-    votes: tuple[np.ndarray, np.ndarray]  # vote, closest
-    counts: np.ndarray  # n_l
 
-    @property
-    def p(self) -> np.ndarray:
-        score: np.ndarray = self.classifier * (self.cluster_score * self.edge_score)
-        return score
-
-    def columns(self, field: Field | None = None) -> np.ndarray:
-        """float32 [rows, m, N_COLUMNS]. With `field`, ranks are those among its labels, and its best raise what
-        distances are measured from."""
-        out = np.empty((*self.labels.shape, N_COLUMNS), dtype=np.float32)
-        for place, values in enumerate(self._plain()):
-            out[..., place] = values
-        own = self._field(out)
-        reach = own.best if field is None else np.maximum(own.best, field.best)
-        out[..., len(NAMES) : len(NAMES) + RELATIVE] = out[..., :RELATIVE] - reach[:, None, :]
-        rising = (field or own).rising
-        for row in range(len(out)):
-            for place, part in enumerate(RANKED):
-                not_more = np.searchsorted(rising[row, place], out[row, :, part], side="right")
-                out[row, :, len(NAMES) + RELATIVE + place] = np.log1p(rising.shape[2] - not_more)
-        return out
-
-    def field(self) -> Field:
-        """These labels as what others are compared with."""
-        return self._field(np.stack(self._plain(), axis=-1).astype(np.float32))
-
-    def _plain(self) -> list[np.ndarray]:
-        sigma = np.clip(self.classifier, LEAST, 1 - LEAST)
-        return [
-            np.log(np.maximum(self.p, LEAST)),
-            np.log(sigma) - np.log1p(-sigma),
-            np.log(np.maximum(self.cluster_score * self.edge_score, LEAST)),
-            self.margin,
-            self.path,
-            *self.words,
-            *self.votes,
-            np.log1p(self.counts),
+def candidate_features(
+    parts: RankingParts,
+    searchers: Sequence[Searcher],
+    queries: Sequence[EncodedQuery],
+    bow: sp.csr_matrix,
+    sizes: CandidateSizes,
+    excluded: Ragged | None = None,
+) -> list[Features]:
+    """The candidates of a batch of texts with their features, for each of the networks that share `parts`."""
+    if kernels.serve(searchers[0].network.device):
+        found = _fused_features(parts, searchers, queries, bow, sizes, excluded)
+    else:
+        found = [
+            reference_features(parts, searcher, query, bow, sizes, excluded)
+            for searcher, query in zip(searchers, queries, strict=True)
         ]
+    return found
 
-    def _field(self, columns: np.ndarray) -> Field:
-        shown = np.where((self.labels >= 0)[..., None], columns[..., :RELATIVE], -np.inf).astype(np.float32)
-        largest = shown.max(axis=1, initial=-np.inf)
-        rising = np.sort(shown[..., list(RANKED)].transpose(0, 2, 1), axis=2)
-        return Field(np.where(np.isfinite(largest), largest, 0.0).astype(np.float32), rising)
+
+def reference_features(
+    parts: RankingParts,
+    searcher: Searcher,
+    query: EncodedQuery,
+    bow: sp.csr_matrix,
+    sizes: CandidateSizes,
+    excluded: Ragged | None = None,
+) -> Features:
+    """The definition, on any device."""
+    shortlist_size = sizes.search_settings(searcher).shortlist_size
+    by_network = searcher.search(query, sizes.network, excluded=excluded, shortlist_size=shortlist_size)
+    by_words, combined = parts.inverted_index.search_and_score(bow, sizes.words, by_network.labels, excluded)
+    labels, combined = unite(by_network.labels, by_words.labels, combined, by_words.scores)
+    return features_of(parts, searcher, query, bow, labels, combined)
+
+
+def features_of(
+    parts: RankingParts,
+    searcher: Searcher,
+    query: EncodedQuery,
+    bow: sp.csr_matrix,
+    labels: np.ndarray,
+    combined: np.ndarray | None = None,
+) -> Features:
+    """The features of given labels [B, m], PAD after the last; pass the combined score where it is known."""
+    scores = searcher.score_labels(query, labels)
+    margin, path = parts.margins.of(bow, labels, threads=parts.threads)
+    if parts.sees_phi:
+        margin = parts.margin(bow, query, labels)
+    by_name = {
+        "cluster_score": scores.cluster_score,
+        "edge_score": scores.edge_score,
+        "classifier": np.where(labels >= 0, scores.classifier, 0),
+        "margin": margin,
+        "path": path,
+        **dict(zip(("combined", "label_text", "centroid"), parts.inverted_index.scores(bow, labels, combined),
+                   strict=True)),
+        **dict(zip(("vote", "nearest"), parts.knn.votes(bow, labels), strict=True)),
+        "log_count": np.where(labels >= 0, parts.log_counts[np.maximum(labels, 0)], 0),
+    }  # fmt: skip
+    values = np.stack([by_name[name] for name in FEATURES], axis=1).astype(np.float32)
+    return Features(np.ascontiguousarray(labels, dtype=np.int32), scores.cluster.astype(np.int32), values)
+
+
+def _fused_features(
+    parts: RankingParts,
+    searchers: Sequence[Searcher],
+    queries: Sequence[EncodedQuery],
+    bow: sp.csr_matrix,
+    sizes: CandidateSizes,
+    excluded: Ragged | None,
+) -> list[Features]:
+    """`reference_features` in one pass per text (`kernels/features.py`)."""
+    from ..kernels.features import network_features, select_candidates, word_features
+
+    n_rows = len(queries[0].phi_BD)
+    excluded = excluded or Ragged.empty(n_rows)
+    seen = [(query.phi_BD.contiguous().numpy(), query.logits_BC.contiguous().numpy()) for query in queries]
+    results = [
+        searcher.cpu_search.search(phi, logits, sizes.network, sizes.search_settings(searcher), excluded=excluded)
+        for searcher, (phi, logits) in zip(searchers, seen, strict=True)
+    ]
+    alone = len(results) == 1
+    found = results[0].labels if alone else np.concatenate([result.labels for result in results], axis=1)
+    word_labels = np.empty((n_rows, sizes.words), dtype=np.int32)
+    shared = empty_features(n_rows, found.shape[1] + sizes.words)
+    outs = [shared if alone else empty_features(n_rows, sum(sizes)) for _ in results]
+    # Tables are made here, not in `rows`: a thread that waits for a table whose making needs these threads never ends.
+    tables, x, masked = parts.tables, csr_arrays(bow), (excluded.indptr, excluded.labels)
+    networks = [
+        (phi, logits, float(searcher.network.settings.alpha), searcher.cpu_search.classifiers, searcher.edges_by_label)
+        for searcher, (phi, logits) in zip(searchers, seen, strict=True)
+    ]
+
+    def rows(start: int, stop: int) -> None:
+        scratch = parts.scratch.take()
+        word_features(start, stop, found, *x, tables, masked, scratch, word_labels, shared)
+        for network, result, out in zip(networks, results, outs, strict=True):
+            if not alone:
+                select_candidates(start, stop, result.labels, word_labels, shared, scratch.place_of, out)
+            network_features(start, stop, *network, result, out)
+        parts.scratch.give_back(scratch)
+
+    kernels.run(rows, n_rows, parts.threads)
+    if parts.sees_phi:
+        for query, out in zip(queries, outs, strict=True):
+            out.values[:, MARGIN] = parts.margin(bow, query, out.labels)
+    return outs
+
+
+def empty_features(n_rows: int, width: int) -> Features:
+    """To be written to."""
+    labels, clusters = np.empty((n_rows, width), dtype=np.int32), np.empty((n_rows, width), dtype=np.int32)
+    return Features(labels, clusters, np.empty((n_rows, len(FEATURES), width), dtype=np.float32))
+
+
+def stack(pieces: Sequence[Features]) -> Features:
+    """Batches one below the other, padded to the same width."""
+    width = max((piece.labels.shape[1] for piece in pieces), default=0)
+
+    def join(arrays: Sequence[np.ndarray], fill: int) -> np.ndarray:
+        rest = [(0, 0)] * (arrays[0].ndim - 1)
+        return np.concatenate([np.pad(a, (*rest, (0, width - a.shape[-1])), constant_values=fill) for a in arrays])
+
+    labels, clusters, values = zip(*pieces, strict=True)
+    return Features(join(labels, PAD), join(clusters, PAD), join(values, 0))
+
+
+def take(features: Features, rows: np.ndarray) -> Features:
+    """Some of the texts."""
+    return Features(*(array[rows] for array in features))
+
+
+def unite(
+    first: np.ndarray, second: np.ndarray, first_values: np.ndarray, second_values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(labels of both lists of each row, each once, PAD after the last; their values)."""
+    labels = np.concatenate([first, second], axis=1)
+    values = np.concatenate([first_values, second_values], axis=1)
+    order = np.argsort(-labels, axis=1, kind="stable")  # by falling number, so that PAD comes last
+    labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
+    repeated = np.zeros(labels.shape, dtype=bool)
+    repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]
+    labels[repeated] = PAD
+    order = np.argsort(-labels, axis=1, kind="stable")
+    width = max(1, int((labels >= 0).sum(axis=1).max(initial=0)))
+    order = order[:, :width]
+    labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
+    return np.ascontiguousarray(labels), np.where(labels >= 0, values, 0).astype(np.float32)

@@ -1,19 +1,18 @@
-"""The sparse side of finding: labels by the words they share with a text.
+"""Candidates by words: an inverted index from words to labels.
 
-    c_l = normalised sum of tf-idf rows of the texts that have label l, its largest words only
-    t_l = tf-idf row of the label's own text
-    v_l = (s c_l + g t_l) / |s c_l + g t_l|      s = |sum of its rows|, g = lexical.label_text_weight
+    c_l = normalized sum of the tf-idf rows of the texts that have label l, its largest words only       centroid
+    t_l = tf-idf row of the label's own text                                                             label text
+    v_l = (s c_l + g t_l) / |s c_l + g t_l|      s = |sum of its rows|, g = the weight of a label text   combined
     score_l(x) = v_l . x
 
-The index of the network finds by meaning and by what training taught it; this one finds by words, and rare labels by
-their own texts. A row never is part of the v of a label it does not have, so the labels that a training row finds
-here wrongly are the ones a new text would find wrongly: they are what the ranker learns from.
-In: tf-idf rows with labels. Out: an inverted index, and v and t of each label.
+The network finds labels by what training taught it; the inverted index finds them by shared words, and rare labels by
+their own texts. A training row is no part of the v of a label it does not have, so the labels that it retrieves here
+wrongly are those a new text would retrieve wrongly: they are the negatives of the linear ranker.
+In: tf-idf rows with labels. Out: `InvertedIndex`, which searches and scores.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,113 +25,127 @@ from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD, Predictions
 from ..core.ragged import Ragged
+from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.centroids import normalize_rows
-from .sparse_rows import NARROW_FROM, SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
+from .sparse_rows import QUANTIZED_FROM, SparseRows, csr_arrays, largest_entries, new_sums, postings_with_columns
 
 if TYPE_CHECKING:
-    from ..kernels.postings import Postings, Sums
+    from ..kernels.inverted_index import Postings
 
-NAME = "lexical.safetensors"
-LABELS_AT_A_TIME = 4096
+NAME = "inverted_index.safetensors"
+LABELS_AT_ONCE = 4096
 
 
-class Lexical:
-    """Finds and scores labels by words. Holds no state of a query; any number of threads may call it."""
+class InvertedIndex:
+    """Holds no state of a query; any number of threads may call it."""
 
-    def __init__(self, texts: SparseRows, shares: np.ndarray, postings: SparseRows, *, threads: int = 1) -> None:
-        self.texts, self.threads = texts, threads
-        self.shares = shares  # float32 [L, 2]: v = shares[:, 0] c + shares[:, 1] t
-        self.postings = postings  # v of all labels, seen from the words: row = word, "words" = labels
-        self._free: deque[Sums] = deque()  # of calls that have ended
+    def __init__(self, label_texts: SparseRows, mixture: np.ndarray, postings: SparseRows, *, threads: int = 1) -> None:
+        self.label_texts, self.threads = label_texts, threads  # t of every label
+        self.mixture = mixture  # float32 [L, 2]: v = mixture[:, 0] c + mixture[:, 1] t
+        self.postings = postings  # v of all labels, transposed: row = word, "words" = labels
+        self._sums = ScratchPool(lambda size: new_sums(len(label_texts)))
+
+    @property
+    def n_words(self) -> int:
+        return len(self.postings)
 
     @cached_property
     def table(self) -> Postings:
-        """The postings as the search reads them; columns are made when it is first asked."""
-        bits = 8 if len(self.texts) >= NARROW_FROM else 16
-        return postings_with_columns(self.postings, len(self.texts), bits=bits, threads=self.threads)
+        """The postings as the kernels read them; columns of common words are made at the first call."""
+        bits = 8 if len(self.label_texts) >= QUANTIZED_FROM else 16
+        return postings_with_columns(self.postings, len(self.label_texts), bits=bits, threads=self.threads)
 
-    def find(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
-        """The k labels with the largest v . x of each row."""
-        return self.search(x, k, np.empty((x.shape[0], 0), dtype=np.int32), excluded)[0]
+    def search(self, x: sp.csr_matrix, k: int, excluded: Ragged | None = None) -> Predictions:
+        """The k labels with the largest combined score above 0 of each row."""
+        return self.search_and_score(x, k, np.empty((x.shape[0], 0), dtype=np.int32), excluded)[0]
 
-    def search(
+    def search_and_score(
         self, x: sp.csr_matrix, k: int, asked: np.ndarray, excluded: Ragged | None = None
     ) -> tuple[Predictions, np.ndarray]:
-        """`find`, and v . x of the labels asked about [rows, m] (-1: nobody), from one look at the postings."""
-        from ..kernels.postings import find_labels
+        """`search`, and the combined score of the labels `asked` for [B, m], from one pass over the postings."""
+        excluded = excluded or Ragged.empty(x.shape[0])
+        if not kernels.serve():
+            return self._search_reference(x, k, asked, excluded)
+        from ..kernels.inverted_index import search_rows
 
-        n_rows = x.shape[0]
-        excluded = excluded or Ragged.empty(n_rows)
-        labels = np.full((n_rows, k), PAD, dtype=np.int32)
-        scores = np.zeros((n_rows, k), dtype=np.float32)
+        labels = np.full((x.shape[0], k), PAD, dtype=np.int32)
+        scores = np.zeros((x.shape[0], k), dtype=np.float32)
         asked, answers = np.ascontiguousarray(asked, dtype=np.int32), np.zeros(asked.shape, dtype=np.float32)
+        fixed = (*csr_arrays(x), self.table, excluded.indptr, excluded.labels)
 
         def rows(start: int, stop: int) -> None:
-            scratch = self.take_scratch()
-            find_labels(
-                start, stop, *csr_arrays(x), table, excluded.indptr, excluded.labels, scratch, labels, scores, asked,
-                answers,
-            )  # fmt: skip
-            self.give_back(scratch)
+            sums = self._sums.take()
+            search_rows(start, stop, *fixed, sums, labels, scores, asked, answers)
+            self._sums.give_back(sums)
 
-        table = self.table
-        kernels.run(rows, n_rows, self.threads)
+        kernels.run(rows, x.shape[0], self.threads)
         return Predictions(labels=labels, scores=scores), answers
 
-    def take_scratch(self) -> Sums:
-        """Memory of the size of all labels, of an earlier call where there is one."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return no_sums(len(self.texts))
-
-    def give_back(self, scratch: Sums) -> None:
-        self._free.append(scratch)
+    def _search_reference(
+        self, x: sp.csr_matrix, k: int, asked: np.ndarray, excluded: Ragged
+    ) -> tuple[Predictions, np.ndarray]:
+        scores_BL = np.asarray((x @ self.postings.to_csr()).todense(), dtype=np.float32)
+        answers = np.take_along_axis(scores_BL, np.maximum(asked, 0).astype(np.int64), axis=1)
+        scores_BL[excluded.rows, excluded.labels] = 0.0
+        labels = np.full((x.shape[0], k), PAD, dtype=np.int32)
+        scores = np.zeros((x.shape[0], k), dtype=np.float32)
+        for row, all_scores in enumerate(scores_BL):
+            best = np.argsort(-all_scores, kind="stable")[:k]  # ties to the lower label
+            best = best[all_scores[best] > 0]
+            labels[row, : len(best)], scores[row, : len(best)] = best, all_scores[best]
+        return Predictions(labels=labels, scores=scores), np.where(asked >= 0, answers, 0).astype(np.float32)
 
     def scores(
-        self, x: sp.csr_matrix, labels: np.ndarray, both: np.ndarray | None = None
+        self, x: sp.csr_matrix, labels: np.ndarray, combined: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(v . x, t . x, c . x) of the labels at each place; `both` is v . x where it is known."""
-        if both is None:
-            both = self.search(x, 1, labels)[1]
-        text = self.texts.products(x, labels, threads=self.threads)
+        """(combined, label-text, centroid score) of the labels at each place; pass `combined` where it is known."""
+        if combined is None:
+            combined = self.search_and_score(x, 1, labels)[1]
+        text = self.label_texts.products(x, labels, threads=self.threads)
         places = np.maximum(labels, 0)
-        of_rows, of_text = self.shares[places, 0], self.shares[places, 1]
-        rows = np.where(of_rows > 0, (both - of_text * text) / np.maximum(of_rows, 1e-12), 0.0)
-        return both, text, rows.astype(np.float32)
+        of_centroid, of_text = self.mixture[places, 0], self.mixture[places, 1]
+        rest = combined - of_text * text  # centroids are not stored: v . x = a (c . x) + b (t . x) is solved for c . x
+        centroid = np.where(of_centroid > 0, rest / np.maximum(of_centroid, 1e-12), 0.0)
+        return combined, text, centroid.astype(np.float32)
 
     def save(self, folder: Path) -> None:
-        named = {"texts": self.texts, "postings": self.postings}
+        named = {"label_texts": self.label_texts, "postings": self.postings}
         arrays = {key: array for prefix, rows in named.items() for key, array in rows.arrays(prefix).items()}
-        write_tensors(folder / NAME, {**arrays, "shares": self.shares})
+        write_tensors(folder / NAME, {**arrays, "mixture": self.mixture})
 
     @classmethod
-    def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> Lexical:
+    def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> InvertedIndex:
         path = folder / NAME
         arrays, _ = read_tensors(path)
-        texts = SparseRows.from_arrays(arrays, "texts", path, n_labels, n_words)
+        label_texts = SparseRows.from_arrays(arrays, "label_texts", path, n_labels, n_words)
         postings = SparseRows.from_arrays(arrays, "postings", path, n_words, n_labels)
-        if "shares" not in arrays or arrays["shares"].shape != (n_labels, 2) or arrays["shares"].dtype != np.float32:
-            raise ModelError(f"{path}: shares do not fit the other files of this model; restore it from a copy")
-        return cls(texts, arrays["shares"], postings, threads=threads)
+        mixture = arrays.get("mixture")
+        if mixture is None or mixture.shape != (n_labels, 2) or mixture.dtype != np.float32:
+            raise ModelError(f"{path}: mixture does not fit the other files of this model; restore it from a copy")
+        return cls(label_texts, mixture, postings, threads=threads)
 
 
-def build_lexical(
-    bow: sp.csr_matrix, labels: sp.csr_matrix, kinds: np.ndarray, *, words_per_label: int, text_weight: float,
+def build_inverted_index(
+    bow: sp.csr_matrix,
+    labels: sp.csr_matrix,
+    kinds: np.ndarray,
+    *,
+    words_per_label: int,
+    label_text_weight: float,
     threads: int = 1,
-) -> Lexical:  # fmt: skip
-    """The index of training rows; rows of kind label text give the labels' own texts."""
+) -> InvertedIndex:
+    """The index of training rows; rows of kind label text are the labels' own texts."""
     unit = normalize_rows(bow)
-    is_text = kinds == KIND_LABEL_TEXT
-    texts = normalize_rows(sp.csr_matrix(_members(labels, is_text) @ unit))
-    lengths, centroids = _centroids(_members(labels, ~is_text), unit, words_per_label)
-    mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + text_weight * texts)
+    is_label_text = kinds == KIND_LABEL_TEXT
+    texts = normalize_rows(sp.csr_matrix(_members(labels, is_label_text) @ unit))
+    lengths, centroids = _centroids(_members(labels, ~is_label_text), unit, words_per_label)
+    mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + label_text_weight * texts)
     norms = _lengths(mixed)
     norms[norms == 0] = 1.0
-    shares = np.stack([lengths / norms, np.full_like(norms, text_weight) / norms], axis=1).astype(np.float32)
-    by_word = SparseRows.of(sp.csr_matrix(normalize_rows(mixed).T))
-    return Lexical(SparseRows.of(texts), shares, by_word, threads=threads)
+    mixture = np.stack([lengths / norms, np.full_like(norms, label_text_weight) / norms], axis=1).astype(np.float32)
+    by_word = SparseRows.from_csr(sp.csr_matrix(normalize_rows(mixed).T))
+    return InvertedIndex(SparseRows.from_csr(texts), mixture, by_word, threads=threads)
 
 
 def _members(labels: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:
@@ -144,10 +157,10 @@ def _members(labels: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:
 
 
 def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[np.ndarray, sp.csr_matrix]:
-    """(s, c) of each label, some labels at a time: all words of all labels at once may be too many."""
+    """(s, c) of each label, some labels at a time: all words of all labels at once may not fit into memory."""
     lengths, centroids = [], []
-    for start in range(0, members.shape[0], LABELS_AT_A_TIME):
-        sums = sp.csr_matrix(members[start : start + LABELS_AT_A_TIME] @ unit)
+    for start in range(0, members.shape[0], LABELS_AT_ONCE):
+        sums = sp.csr_matrix(members[start : start + LABELS_AT_ONCE] @ unit)
         sums.sort_indices()
         lengths.append(_lengths(sums))
         centroids.append(normalize_rows(largest_entries(sums, most)))

@@ -1,13 +1,16 @@
-"""The training texts nearest to a text, by their strongest words, and how they vote for labels.
+"""k-nearest-neighbor votes: the training texts nearest to a text, by their strongest words, vote for their labels.
 
-The ranker and the words of a label (`lexical`) sum up all texts that have it; a near twin of the text at hand is lost
-in such a sum. Here each training text speaks for itself. Equations: `kernels/neighbours.py`.
-In: tf-idf rows with labels. Out: for each label asked about, its share of the votes and its closest text.
+    N(x)       the k training texts with the largest sums s_i over the strongest words of x
+    vote_l     sum of s_i^2 over the texts of N(x) that have label l, divided by the sum of s_i^2 over all of N(x)
+    nearest_l  the largest s_i among them
+
+The linear ranker and the inverted index sum up all texts of a label, in which one near-duplicate of the text at hand is
+lost. Here each training text counts by itself.
+In: tf-idf rows with labels. Out: the votes for each candidate label.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,115 +21,133 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
+from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.centroids import normalize_rows
-from .sparse_rows import SparseRows, csr_arrays, largest_entries, no_sums, postings_with_columns
+from .sparse_rows import SparseRows, csr_arrays, largest_entries, new_sums, postings_with_columns
 
 if TYPE_CHECKING:
-    from ..kernels.neighbours import Ballot, Texts
+    from ..kernels.knn import TrainingTexts, VoteScratch
 
-NAME = "neighbours.safetensors"
+NAME = "knn.safetensors"
 
 
-class Neighbours:
-    """Training texts, each by its largest words. Holds no state of a query; any number of threads may call it."""
+class KNN:
+    """Training texts, each by its largest words. Holds no state of a query; any number of threads may call it.
+
+    `neighbors` is k; `budget` limits the (word, text) pairs that are read for one text.
+    """
 
     def __init__(
-        self, postings: SparseRows, indptr: np.ndarray, labels: np.ndarray, *, n_labels: int, most: int, budget: int,
-        threads: int = 1,
+        self, postings: SparseRows, indptr: np.ndarray, labels: np.ndarray, *, n_labels: int, neighbors: int,
+        budget: int, threads: int = 1,
     ) -> None:  # fmt: skip
         self.postings = postings  # row = word, "words" = texts
         self.indptr, self.labels = indptr, labels  # of each text
-        self.n_labels, self.most, self.budget, self.threads = n_labels, most, budget, threads
-        self._free: deque[Ballot] = deque()
+        self.n_labels, self.neighbors, self.budget, self.threads = n_labels, neighbors, budget, threads
+        self._scratch = ScratchPool(lambda size: self.new_scratch())
 
     @cached_property
-    def table(self) -> Texts:
-        from ..kernels.neighbours import Texts
+    def table(self) -> TrainingTexts:
+        """As the kernels read it."""
+        from ..kernels.knn import TrainingTexts
 
         postings = postings_with_columns(self.postings, self.n_texts, share=0)
-        return Texts(postings, self.indptr, self.labels, self.budget, min(self.most, self.n_texts))
+        return TrainingTexts(postings, self.indptr, self.labels, self.budget, min(self.neighbors, self.n_texts))
 
     @property
     def n_texts(self) -> int:
         return len(self.indptr) - 1
 
     def votes(self, x: sp.csr_matrix, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(vote, closest) of the labels at each place [rows, m]; 0 for nobody (-1)."""
-        from ..kernels.neighbours import vote_rows
-
+        """(vote, nearest) of the labels at each place [B, m]; 0 at PAD."""
         labels = np.ascontiguousarray(labels, dtype=np.int32)
-        vote, closest = np.empty(labels.shape, dtype=np.float32), np.empty(labels.shape, dtype=np.float32)
-        given, table = csr_arrays(x), self.table
+        vote, nearest = np.zeros(labels.shape, dtype=np.float32), np.zeros(labels.shape, dtype=np.float32)
+        if not kernels.serve():
+            self._votes_reference(x, labels, vote, nearest)
+            return vote, nearest
+        from ..kernels.knn import vote_rows
+
+        fixed = (*csr_arrays(x), self.table, labels)
 
         def rows(start: int, stop: int) -> None:
-            ballot = self.take()
-            vote_rows(start, stop, *given, table, labels, ballot, vote, closest)
-            self.give_back(ballot)
+            scratch = self._scratch.take()
+            vote_rows(start, stop, *fixed, scratch, vote, nearest)
+            self._scratch.give_back(scratch)
 
         kernels.run(rows, len(labels), self.threads)
-        return vote, closest
+        return vote, nearest
 
-    def take(self) -> Ballot:
-        """Memory of an earlier call where there is one."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return self.new_ballot()
+    def _votes_reference(self, x: sp.csr_matrix, labels: np.ndarray, vote: np.ndarray, nearest: np.ndarray) -> None:
+        texts = self.postings.to_csr()
+        for row in range(len(labels)):
+            words, values = x[row].indices, x[row].data
+            order = np.argsort(-values, kind="stable")
+            lengths = np.cumsum(np.diff(texts.indptr)[words[order]])
+            used = order[(lengths <= self.budget) | (np.arange(len(order)) == 0)]  # the strongest word always counts
+            sums = np.asarray(values[used] @ texts[words[used]]).ravel() if len(used) else np.zeros(self.n_texts)
+            near = np.argsort(-sums, kind="stable")[: self.neighbors]
+            near = near[sums[near] > 0]
+            total = float(np.square(sums[near]).sum())
+            if total == 0.0:
+                continue
+            votes, best = np.zeros(self.n_labels), np.zeros(self.n_labels)
+            for text in near:
+                own = self.labels[self.indptr[text] : self.indptr[text + 1]]
+                votes[own] += sums[text] ** 2 / total
+                best[own] = np.maximum(best[own], sums[text])
+            real = labels[row] >= 0
+            vote[row, real], nearest[row, real] = votes[labels[row, real]], best[labels[row, real]]
 
-    def give_back(self, ballot: Ballot) -> None:
-        self._free.append(ballot)
+    def new_scratch(self) -> VoteScratch:
+        from ..kernels.knn import VoteScratch
 
-    def new_ballot(self) -> Ballot:
-        from ..kernels.neighbours import Ballot
-
-        votes, closest = np.zeros(self.n_labels, dtype=np.float32), np.zeros(self.n_labels, dtype=np.float32)
-        return Ballot(no_sums(self.n_texts), votes, closest)
+        votes, nearest = np.zeros(self.n_labels, dtype=np.float32), np.zeros(self.n_labels, dtype=np.float32)
+        return VoteScratch(new_sums(self.n_texts), votes, nearest)
 
     @classmethod
-    def nobody(cls, n_labels: int, n_words: int) -> Neighbours:
-        """No texts: all votes are 0."""
-        empty = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(n_words, np.float32)
-        nothing = SparseRows(np.zeros(n_words + 1, np.int64), *empty, 0)
-        return cls(nothing, np.zeros(1, np.int64), np.zeros(0, np.int32), n_labels=n_labels, most=0, budget=0)
+    def empty(cls, n_labels: int, n_words: int) -> KNN:
+        """Without texts: all votes are 0."""
+        postings = SparseRows.empty(0, n_words)
+        return cls(postings, np.zeros(1, np.int64), np.zeros(0, np.int32), n_labels=n_labels, neighbors=0, budget=0)
 
     def save(self, folder: Path) -> None:
-        numbers = {"most": np.array([self.most]), "budget": np.array([self.budget])}
+        numbers = {"neighbors": np.array([self.neighbors]), "budget": np.array([self.budget])}
         lists = {"indptr": self.indptr, "labels": self.labels}
         write_tensors(folder / NAME, {**self.postings.arrays("texts"), **lists, **numbers})
 
     @classmethod
-    def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> Neighbours:
+    def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> KNN:
         path = folder / NAME
         arrays, _ = read_tensors(path)
         try:
             indptr, labels = arrays["indptr"], arrays["labels"]
-            most, budget = int(arrays["most"][0]), int(arrays["budget"][0])
+            neighbors, budget = int(arrays["neighbors"][0]), int(arrays["budget"][0])
         except (KeyError, IndexError):
             raise ModelError(f"{path}: a part is missing; restore the file from a copy") from None
         whole = (
             [indptr.dtype, labels.dtype] == [np.int64, np.int32]
             and len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(labels) and bool(np.all(np.diff(indptr) >= 0))
             and (len(labels) == 0 or (int(labels.min()) >= 0 and int(labels.max()) < n_labels))
-            and most > 0 and budget > 0
+            and neighbors > 0 and budget > 0
         )  # fmt: skip
         if not whole:
             raise ModelError(f"{path}: labels of texts do not fit this model; restore the file from a copy")
         postings = SparseRows.from_arrays(arrays, "texts", path, n_words, len(indptr) - 1)
-        return cls(postings, indptr, labels, n_labels=n_labels, most=most, budget=budget, threads=threads)
+        sizes = {"n_labels": n_labels, "neighbors": neighbors, "budget": budget}
+        return cls(postings, indptr, labels, **sizes, threads=threads)
 
 
-def build_neighbours(
-    bow: sp.csr_matrix, labels: sp.csr_matrix, kinds: np.ndarray, *, most: int, words_per_text: int, budget: int,
+def build_knn(
+    bow: sp.csr_matrix, labels: sp.csr_matrix, kinds: np.ndarray, *, neighbors: int, words_per_text: int, budget: int,
     threads: int = 1,
-) -> Neighbours:  # fmt: skip
-    """The texts of some rows; rows of kind label text are not among them."""
+) -> KNN:  # fmt: skip
+    """The texts of some rows; label texts do not vote."""
     texts = np.flatnonzero(kinds != KIND_LABEL_TEXT)
     unit = largest_entries(normalize_rows(sp.csr_matrix(bow[texts])), words_per_text)
-    theirs = sp.csr_matrix(labels[texts])
-    theirs = sp.csr_matrix((theirs.data > 0, theirs.indices, theirs.indptr), shape=theirs.shape)
-    theirs.eliminate_zeros()
-    return Neighbours(
-        SparseRows.of(sp.csr_matrix(unit.T)), theirs.indptr.astype(np.int64), theirs.indices.astype(np.int32),
-        n_labels=labels.shape[1], most=most, budget=budget, threads=threads,
-    )  # fmt: skip
+    own = sp.csr_matrix(labels[texts])
+    own = sp.csr_matrix((own.data > 0, own.indices, own.indptr), shape=own.shape)
+    own.eliminate_zeros()
+    sizes = {"n_labels": labels.shape[1], "neighbors": neighbors, "budget": budget}
+    postings = SparseRows.from_csr(sp.csr_matrix(unit.T))
+    return KNN(postings, own.indptr.astype(np.int64), own.indices.astype(np.int32), **sizes, threads=threads)

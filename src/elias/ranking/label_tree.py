@@ -1,11 +1,11 @@
-"""A tree of linear classifiers over the labels: a label against those with similar texts, those against the rest.
+"""The label tree: linear classifiers of a label against labels with similar texts, level by level.
 
     leaves of at most 32 labels      balanced clusters of the labels' centroids; 16 of them have one parent, and so on
-    margin(x, n) = w_n . x + b_n     of a label or a node n, its own texts against the other texts of its parent
-    path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin)^3      (`closer.py`)
+    margin(x, n) = w_n . x + b_n     of a label or a node n: its own texts against the other texts of its parent
+    path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin)^3      (`margins.py`)
 
-The path is the logarithm of a product of the ranker's q. The ranker learns from what words find wrongly, the tree from
-labels with similar texts, level by level; the final score (`fusion.py`) takes both.
+The path is the logarithm of a product of the q of the paper's ranker, as in PECOS and Parabel. The linear ranker learns
+from what words retrieve wrongly, the tree from labels with similar texts; the score model takes both as features.
 In: tf-idf rows and their labels. Out: `LabelTree`.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +25,7 @@ from ..core.files import read_tensors, write_tensors
 from ..core.settings import RankerSettings
 from ..encoders.centroids import label_centroids, rows_by_label
 from ..index.clustering import balanced_clusters
-from .linear_ranker import NO_POSITIVES, solve
+from .linear_ranker import NO_POSITIVES, TrainingPairs, solve
 from .sparse_rows import SparseRows, stacked
 
 NAME = "label_tree.safetensors"
@@ -32,9 +33,9 @@ FANOUT = 4  # a node has 2^4 children
 WIDEST = 5  # the top has 2^5 nodes at most
 ITERATIONS = 8  # of a division of labels in two
 LOSS = "squared-hinge"
-EPSILON = 0.5  # how tightly a classifier is solved; 0.1 takes half as long again and gains nothing (docs/log.md)
+EPSILON = 0.5  # tolerance of the solver; 0.1 takes half as long again and gains nothing (docs/experiments)
 TOP = -1  # the parent of those that have none
-PAIRS_AT_A_TIME = 1 << 24
+PAIRS_AT_ONCE = 1 << 24
 PIECES = 128  # of the nodes that threads take in turn
 
 
@@ -49,8 +50,8 @@ class LabelTree:
     parents: np.ndarray  # int32 [L + nodes]: a row, or TOP
 
     @classmethod
-    def none(cls, n_words: int) -> LabelTree:
-        return cls(SparseRows.nobody(n_words), np.empty(0, dtype=np.int32))
+    def empty(cls, n_words: int) -> LabelTree:
+        return cls(SparseRows.empty(n_words), np.empty(0, dtype=np.int32))
 
     def save(self, folder: Path) -> None:
         write_tensors(folder / NAME, {**self.rows.arrays("tree"), "parents": self.parents})
@@ -68,69 +69,74 @@ class LabelTree:
         return cls(rows, parents)
 
 
-def tree_of(folder: Path, is_there: bool, n_labels: int, n_words: int) -> LabelTree:
-    """That of a folder; none in models made without one, or before there was any."""
-    return LabelTree.load(folder, n_labels=n_labels, n_words=n_words) if is_there else LabelTree.none(n_words)
-
-
-def grow(
+def build_label_tree(
     bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, settings: RankerSettings, *, seed: int = 0,
     threads: int = 1,
 ) -> LabelTree:  # fmt: skip
-    """The tree of some rows. Labels without a positive stand outside: no weights, no parent, a bias of -1."""
+    """The tree of some rows. Labels without a positive stay outside: no weights, no parent, a bias of -1."""
     texts = rows_by_label(labels)
     learned = np.diff(texts.indptr) > 0
     levels, settings = levels_of(int(learned.sum()), settings.leaf), replace(settings, loss=LOSS, epsilon=EPSILON)
     leaf_of = balanced_clusters(
         label_centroids(bow, labels), 1 << levels[0], seed=seed, members=learned, iterations=ITERATIONS, threads=threads
     )
-    parts, parents, left_out = [], [], rows_by_label(excluded)
+    parts, parents, masked = [], [], rows_by_label(excluded)
     groups = [leaf_of, *(np.arange(1 << here, dtype=np.int32) >> (here - above) for here, above in pairwise(levels))]
     first = labels.shape[1]  # row of the first parent
     for depth, group in zip(levels, groups, strict=True):
         above = joined(texts, group, 1 << depth)
-        parts.append(_solve_level(bow, texts, above, left_out, group, settings, threads))
+        parts.append(_solve_level(bow, Level(texts, above, masked, group), settings, threads))
         parents.append(np.where((group >= 0) & (depth > 0), first + group, TOP).astype(np.int32))
         first += 1 << depth
-        texts, left_out = above, nobody(above)
+        texts, masked = above, without_entries(above)
     return LabelTree(stacked(parts), np.concatenate(parents))
 
 
-def _solve_level(
-    bow: sp.csr_matrix, texts: sp.csr_matrix, above: sp.csr_matrix, left_out: sp.csr_matrix, group: np.ndarray,
-    settings: RankerSettings, threads: int,
-) -> SparseRows:  # fmt: skip
-    """One classifier a node, its own texts against the other texts of its parent; some nodes at a time."""
-    from ..kernels.pairs import pairs_of_siblings
+class Level(NamedTuple):
+    """One level of the tree: labels, or nodes, and their parents."""
 
-    most = np.where(group >= 0, np.diff(above.indptr)[group], 0)
-    piece, parts = np.cumsum(most) // PAIRS_AT_A_TIME, []
+    texts: sp.csr_matrix  # nodes x rows
+    above: sp.csr_matrix  # parents x rows
+    masked: sp.csr_matrix  # nodes x rows: pairs that are no negatives
+    group: np.ndarray  # the parent of each node, -1 outside the tree
+
+
+def _solve_level(bow: sp.csr_matrix, level: Level, settings: RankerSettings, threads: int) -> SparseRows:
+    """One classifier per node, its own texts against the other texts of its parent; some nodes at a time."""
+    most = np.where(level.group >= 0, np.diff(level.above.indptr)[level.group], 0)
+    piece, parts = np.cumsum(most) // PAIRS_AT_ONCE, []
     for number in np.unique(piece):
         nodes = np.flatnonzero(piece == number)
-        starts = np.concatenate([[0], np.cumsum(most[nodes])])
-        rows, signs = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.int8)
-        ends = np.empty(len(nodes), dtype=np.int64)
-        matrices = (texts.indptr, texts.indices, above.indptr, above.indices, left_out.indptr, left_out.indices)
-        kernels.run(pairs_of_siblings, len(nodes), threads, nodes[0], group, *matrices, starts, ends, rows, signs)
-        parts.append(
-            solve(
-                bow,
-                starts[:-1],
-                ends,
-                rows,
-                signs,
-                settings,
-                labels_at_a_time=1 + len(nodes) // PIECES,
-                threads=threads,
-            )
-        )
+        pairs = _sibling_pairs(level, nodes, most[nodes], threads)
+        parts.append(solve(bow, pairs, settings, labels_at_once=1 + len(nodes) // PIECES, threads=threads))
     solved = stacked(parts)
-    solved.biases[group < 0] = NO_POSITIVES
+    solved.biases[level.group < 0] = NO_POSITIVES
     return solved
 
 
-def nobody(texts: sp.csr_matrix) -> sp.csr_matrix:
-    """As many rows without texts."""
+def _sibling_pairs(level: Level, nodes: np.ndarray, most: np.ndarray, threads: int) -> TrainingPairs:
+    """The texts of the parent of each node, positive where they are the node's own."""
+    starts = np.concatenate([[0], np.cumsum(most)])
+    rows, signs = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.int8)
+    ends = np.empty(len(nodes), dtype=np.int64)
+    if not kernels.serve():
+        for place, node in enumerate(nodes.tolist()):
+            own, masked = level.texts[node].indices, level.masked[node].indices
+            parent = level.above[level.group[node]].indices if level.group[node] >= 0 else own[:0]
+            used = parent[np.isin(parent, own) | ~np.isin(parent, masked)]
+            ends[place] = starts[place] + len(used)
+            rows[starts[place] : ends[place]] = used
+            signs[starts[place] : ends[place]] = np.where(np.isin(used, own), 1, -1)
+        return TrainingPairs(starts[:-1], ends, rows, signs)
+    from ..kernels.linear_ranker import pairs_of_siblings
+
+    matrices = [part for matrix in level[:3] for part in (matrix.indptr, matrix.indices)]
+    kernels.run(pairs_of_siblings, len(nodes), threads, nodes[0], level.group, *matrices, starts, ends, rows, signs)
+    return TrainingPairs(starts[:-1], ends, rows, signs)
+
+
+def without_entries(texts: sp.csr_matrix) -> sp.csr_matrix:
+    """A matrix of the same shape without entries."""
     return sp.csr_matrix((np.empty(0), np.empty(0, dtype=np.int32), np.zeros_like(texts.indptr)), shape=texts.shape)
 
 

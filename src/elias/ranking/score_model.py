@@ -1,13 +1,16 @@
-"""The final score of a label from all that speaks for it.
+"""The score model: one score per candidate from its features, learned on held-out rows, and its calibration.
 
-    learned    s = u . x + v . tanh(W x + b)     x the columns of `evidence`, each at mean 0 and spread 1
-    tree       s = w T(p, q, p q, n_l) + (1 - w) p q     T a decision tree; the paper's, up to a factor of 2
-    product    s = p q
+    learned    s = u . x + v . tanh(W x + b)                 x the inputs below, standardized      (stacked ranker)
+    tree       s = w T(p, q, p q, n_l) + (1 - w) p q         the paper's T + p q                   (`published.py`)
+    product    s = p q                                       the paper's ranker without calibration
 
-`learned` minimises, on rows held out of everything else, the softmax cross-entropy of each right label among the wrong
-ones of its row (which come first) plus a binary cross-entropy (how sure). Then `probability` turns s into a
-probability.
-In: `Evidence`, and which labels are right. Out: a score for each label; arrays on disk.
+Inputs x: log p, z and log yhat from the network's features, every other feature as it is; beside each (but the count)
+its distance to the best candidate of the same text, because whether a score is good depends on the others; and for the
+combined score, the centroid score and the vote log(1 + how many candidates of the text have more).
+
+`learned` minimizes the softmax cross-entropy of each right label among itself and the wrong ones (which rank first)
+plus a binary cross-entropy (how certain). The score then becomes a probability (`calibration.py`). In: `Features`, and
+which candidates are right. Out: a score per candidate; JSON on disk.
 """
 
 from __future__ import annotations
@@ -15,200 +18,270 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_object, write_json
+from ..core.predictions import PAD
 from ..core.settings import FusionSettings, known
-from .calibration import NO_CURVE, ProbabilityMap
-from .features import LEAST, N_COLUMNS, Evidence, Field
-from .linear_ranker import LOSSES, quality
-from .published import Tree, fit_tree
+from ..kernels.features import FEATURES
+from .calibration import NO_CURVE, IsotonicCalibration
+from .features import Features
+from .linear_ranker import LOSSES
+from .published import DecisionTree, fit_tree, p_of, q_of, tree_inputs
 
 if TYPE_CHECKING:
-    from ..kernels.fuse import Weights
+    from ..kernels.score_model import Weights
 
-NAME = "fusion.json"
+NAME = "score_model.json"
 KINDS = ("learned", "tree", "product")
-FARTHEST = 6.0  # spreads from the mean
-RATE, DECAY, BATCH = 5e-3, 1e-3, 64
+RELATIVE = len(FEATURES) - 1  # every feature but the count, which is the last
+RANKED = tuple(FEATURES.index(name) for name in ("combined", "centroid", "vote"))
+N_INPUTS = len(FEATURES) + RELATIVE + len(RANKED)
+LEAST = 1e-6  # of a probability whose logarithm is taken
+FARTHEST = 6.0  # standard deviations from the mean, where inputs are clipped
+LEARNING_RATE, WEIGHT_DECAY, BATCH = 5e-3, 1e-3, 64
+
+
+class ReferenceScores(NamedTuple):
+    """The candidates of each text that a label is compared with: best values and sorted values of the plain inputs.
+
+    Candidate lists of a user are compared with what the search finds. A label that is in both must have the same bits
+    in both, or it would rank behind itself: every way to a ranked feature ends in the same kernel.
+    """
+
+    best: np.ndarray  # float32 [B, RELATIVE]
+    rising: np.ndarray  # float32 [B, len(RANKED), m], sorted; -inf at PAD; m = 0: compare with the own candidates
+
+    @classmethod
+    def own(cls, n_rows: int) -> ReferenceScores:
+        """Every text is compared with its own candidates."""
+        best = np.full((n_rows, RELATIVE), -np.inf, dtype=np.float32)
+        return cls(best, np.empty((n_rows, len(RANKED), 0), dtype=np.float32))
+
+    @classmethod
+    def of(cls, features: Features) -> ReferenceScores:
+        inputs = plain_inputs(features)[:, :RELATIVE]
+        shown = np.where((features.labels >= 0)[:, None], inputs, -np.inf).astype(np.float32)
+        best = shown.max(axis=2, initial=-np.inf)
+        return cls(np.where(np.isfinite(best), best, 0.0).astype(np.float32), np.sort(shown[:, list(RANKED)], axis=2))
+
+
+def plain_inputs(features: Features) -> np.ndarray:
+    """[B, len(FEATURES), m]: log p, z and log yhat in place of the network's three features."""
+    inputs = features.values.astype(np.float32).copy()
+    s, e, classifier = (features.values[:, FEATURES.index(n)] for n in ("cluster_score", "edge_score", "classifier"))
+    sigma = np.clip(classifier, LEAST, 1 - LEAST)
+    inputs[:, 0] = np.log(np.maximum(p_of(features), LEAST))
+    inputs[:, 1] = np.log(sigma) - np.log1p(-sigma)
+    inputs[:, 2] = np.log(np.maximum(s * e, LEAST))
+    return inputs
+
+
+def score_inputs(features: Features, reference: ReferenceScores | None = None) -> np.ndarray:
+    """float32 [B, m, N_INPUTS]: what the learned score is a function of."""
+    plain, own = plain_inputs(features), ReferenceScores.of(features)
+    best = own.best if reference is None else np.maximum(own.best, reference.best)
+    distances = plain[:, :RELATIVE] - best[:, :, None]
+    rising = own.rising if reference is None else reference.rising
+    ranks = np.empty((len(plain), len(RANKED), plain.shape[2]), dtype=np.float32)
+    for row in range(len(plain)):
+        for place, feature in enumerate(RANKED):
+            not_more = np.searchsorted(rising[row, place], plain[row, feature], side="right")
+            ranks[row, place] = np.log1p(rising.shape[2] - not_more)
+    return np.concatenate([plain, distances, ranks], axis=1).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True)
-class Learned:
-    """The weights of the learned score."""
+class LearnedScore:
+    """The weights of the learned score, float32."""
 
     mean: np.ndarray
     spread: np.ndarray
     linear: np.ndarray  # u
-    hidden: np.ndarray  # W, [columns, units]
+    hidden: np.ndarray  # W, [inputs, units]
     shift: np.ndarray  # b
     out: np.ndarray  # v
     bias: float
 
-    def __call__(self, columns: np.ndarray) -> np.ndarray:
-        x = np.clip((columns - self.mean) / self.spread, -FARTHEST, FARTHEST)
+    def __call__(self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1) -> np.ndarray:
+        """The score of every candidate [B, m], 0 at PAD."""
+        if not kernels.serve():
+            return np.where(features.labels >= 0, self.of_inputs(score_inputs(features, reference)), 0)
+        from ..kernels.score_model import score_rows
+
+        scores = np.empty(features.labels.shape, dtype=np.float32)
+        reference = reference or ReferenceScores.own(len(scores))
+        kernels.run(score_rows, len(scores), threads, features, self.weights, tuple(reference), scores)
+        return scores
+
+    def of_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        """The formula."""
+        x = np.clip((inputs - self.mean) / self.spread, -FARTHEST, FARTHEST)
         score: np.ndarray = x @ self.linear + np.tanh(x @ self.hidden + self.shift) @ self.out + np.float32(self.bias)
         return score
-
-    def of(self, evidence: Evidence, field: Field | None = None, *, threads: int = 1) -> np.ndarray:
-        """The scores of labels with their evidence, in one pass a row."""
-        from ..kernels.fuse import learned_scores
-        from ..kernels.gather import Gathered
-
-        labels = evidence.labels
-        field = field or Field.own(len(labels))
-        given = (evidence.cluster_score, evidence.edge_score, evidence.classifier, evidence.margin, evidence.path,
-                 *evidence.words, *evidence.votes, np.log1p(evidence.counts))  # fmt: skip
-        *parts, log_counts = (np.ascontiguousarray(part, dtype=np.float32) for part in given)
-        whole = (np.ascontiguousarray(numbers, dtype=np.int32) for numbers in (labels, evidence.cluster))
-        scores = np.empty(labels.shape, dtype=np.float32)
-        kernels.run(
-            learned_scores, len(labels), threads, Gathered(*whole, *parts), log_counts, self.weights, field.best,
-            field.rising, scores,
-        )  # fmt: skip
-        return scores
 
     @cached_property
     def weights(self) -> Weights:
         """As the kernel reads them."""
-        from ..kernels.fuse import Weights
+        from ..kernels.score_model import Weights
 
-        arrays = (self.mean, self.spread, self.linear, self.hidden, self.shift, self.out)
-        mean, spread, linear, hidden, shift, out = (np.ascontiguousarray(array, dtype=np.float32) for array in arrays)
-        limits = np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST)
-        return Weights(mean, 1 / spread, linear, np.ascontiguousarray(hidden.T), shift, out, *limits)
+        mean, inverse, linear, hidden, shift, out = (
+            np.ascontiguousarray(array, dtype=np.float32)
+            for array in (self.mean, 1 / self.spread, self.linear, self.hidden.T, self.shift, self.out)
+        )
+        numbers = np.float32(self.bias), np.float32(FARTHEST), np.float32(LEAST)
+        return Weights(mean, inverse, linear, hidden, shift, out, *numbers)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> LearnedScore:
+        arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
+        units = arrays["out"].shape
+        shapes = {"mean": (N_INPUTS,), "spread": (N_INPUTS,), "linear": (N_INPUTS,), "hidden": (N_INPUTS, *units)}
+        for name, shape in {**shapes, "shift": units}.items():
+            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+                raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}, or values that are not finite")
+        return cls(**arrays, bias=float(content["bias"]))
 
 
 @dataclass(frozen=True)
-class Fusion:
-    """A final score and, where there were rows to learn it from, its probability."""
+class ScoreModel:
+    """The score of a candidate, and its probability where it is calibrated."""
 
-    kind: str
-    loss: str  # of the ranker
-    learned: Learned | None = None
-    tree: Tree | None = None
+    kind: str  # "learned", "tree" or "product"
+    loss: str  # of the linear ranker: which q a margin has
+    learned: LearnedScore | None = None
+    tree: DecisionTree | None = None
     tree_weight: float = 0.5
-    probability: ProbabilityMap | None = None
+    calibration: IsotonicCalibration | None = None
 
-    def score(self, evidence: Evidence, field: Field | None = None, *, threads: int = 1) -> np.ndarray:
-        """float32 [rows, m]; `field` as in `Evidence.columns`."""
+    def __call__(self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1) -> np.ndarray:
+        """The score of every candidate [B, m]; `reference` as in `ReferenceScores`."""
         if self.learned is not None:
-            return self.learned.of(evidence, field, threads=threads)
-        q = quality(evidence.margin, self.loss)
-        product = evidence.p * q
+            return self.learned(features, reference, threads=threads)
+        product: np.ndarray = p_of(features) * q_of(features.values[:, FEATURES.index("margin")], self.loss)
         if self.tree is None:
-            return np.asarray(product, dtype=np.float32)
-        columns = np.stack([evidence.p, q, product, evidence.counts], axis=-1).astype(np.float32)
-        return np.asarray(self.tree_weight * self.tree(columns) + (1 - self.tree_weight) * product, dtype=np.float32)
+            return product
+        mixed = self.tree_weight * self.tree(tree_inputs(features, self.loss)) + (1 - self.tree_weight) * product
+        return np.asarray(mixed, dtype=np.float32)
 
-    @property
-    def curve(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """From scores to probabilities as the kernel reads it; nothing where there are none."""
-        return NO_CURVE if self.probability is None else self.probability.curve
+    def top_k(
+        self, labels: np.ndarray, scores: np.ndarray, k: int, *, threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(places, labels, scores) of the k best candidates, ties to the lower label; scores as probabilities if they
+        are calibrated. PAD and 0 where there are fewer."""
+        if not kernels.serve():
+            return self._top_k_reference(labels, scores, k)
+        from ..kernels.score_model import calibrated_rows, top_rows
+
+        curve = NO_CURVE if self.calibration is None else self.calibration.curve
+        places, scores = np.empty((len(labels), k), dtype=np.int64), np.ascontiguousarray(scores, dtype=np.float32)
+        best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
+
+        def rows(start: int, stop: int) -> None:
+            top_rows(start, stop, labels, scores, places)
+            calibrated_rows(start, stop, labels, scores, places, curve, best, values)
+
+        kernels.run(rows, len(labels), threads)
+        return places, best, values
+
+    def _top_k_reference(
+        self, labels: np.ndarray, scores: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        real = labels >= 0
+        order = np.lexsort((labels, np.where(real, -scores, np.inf)), axis=1)[:, :k]
+        order = np.pad(order, ((0, 0), (0, k - order.shape[1])))
+        missing = ~np.take_along_axis(real, order, axis=1)
+        missing[:, labels.shape[1] :] = True
+        values = np.take_along_axis(scores, order, axis=1)
+        if self.calibration is not None:
+            values = self.calibration(values)
+        best = np.where(missing, PAD, np.take_along_axis(labels, order, axis=1)).astype(np.int32)
+        return np.where(missing, PAD, order), best, np.where(missing, 0, values).astype(np.float32)
 
     def save(self, folder: Path) -> None:
         content: dict[str, Any] = {"kind": self.kind, "loss": self.loss, "tree_weight": self.tree_weight}
-        if self.learned is not None:
-            content["learned"] = {name: np.asarray(value).tolist() for name, value in asdict(self.learned).items()}
-        if self.tree is not None:
-            content["tree"] = self.tree.as_dict()
-        if self.probability is not None:
-            content["probability"] = self.probability.as_dict()
+        for name in ("learned", "tree", "calibration"):
+            part = getattr(self, name)
+            if part is not None:
+                content[name] = part.as_dict()
         write_json(folder / NAME, content)
 
     @classmethod
-    def load(cls, folder: Path) -> Fusion:
+    def load(cls, folder: Path) -> ScoreModel:
         path = folder / NAME
         content = read_object(path, "kind", "loss", "tree_weight")
         try:
-            kind, loss, probability = content["kind"], content["loss"], content.get("probability")
+            kind, loss, calibration = content["kind"], content["loss"], content.get("calibration")
             if kind not in KINDS or loss not in LOSSES:
                 raise ValueError(f"kind {kind}, loss {loss}")
             return cls(
-                kind, loss, _learned(content["learned"]) if kind == "learned" else None,
-                Tree.from_dict(content["tree"]) if kind == "tree" else None, float(content["tree_weight"]),
-                None if probability is None else ProbabilityMap.from_dict(probability),
+                kind, loss,
+                LearnedScore.from_dict(content["learned"]) if kind == "learned" else None,
+                DecisionTree.from_dict(content["tree"]) if kind == "tree" else None,
+                float(content["tree_weight"]),
+                None if calibration is None else IsotonicCalibration.from_dict(calibration),
             )  # fmt: skip
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
-            raise ModelError(f"{path}: not a final score of elias ({problem}); restore it from a copy") from None
+            raise ModelError(f"{path}: not a score model of elias ({problem}); restore it from a copy") from None
 
 
-def _learned(content: dict[str, Any]) -> Learned:
-    arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
-    units = arrays["out"].shape
-    if len(arrays["mean"]) == 15:  # of a model made before neighbours voted
-        _insert_nothing(arrays, [7, 7, 15, 15])
-    if len(arrays["mean"]) == 19:  # of one made before labels were ranked
-        _insert_nothing(arrays, [19] * 3)
-    if len(arrays["mean"]) == 22:  # of one made before there was a tree of labels
-        _insert_nothing(arrays, [4, 14])
-    shapes = {"mean": (N_COLUMNS,), "spread": (N_COLUMNS,), "linear": (N_COLUMNS,), "hidden": (N_COLUMNS, *units)}
-    for name, shape in {**shapes, "shift": units}.items():
-        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}, or numbers that are none")
-    return Learned(**arrays, bias=float(content["bias"]))
-
-
-def _insert_nothing(arrays: dict[str, np.ndarray], places: list[int]) -> None:
-    """Columns that change no score, before those at some places."""
-    for name, nothing in {"mean": 0.0, "spread": 1.0, "linear": 0.0, "hidden": 0.0}.items():
-        arrays[name] = np.insert(arrays[name], places, nothing, axis=0)
-
-
-def fit_fusion(evidence: Evidence, right: np.ndarray, settings: FusionSettings, loss: str, seed: int) -> Fusion:
-    """Learn the final score from labels that were found [rows, m] and whether each is right."""
+def fit_score(features: Features, right: np.ndarray, settings: FusionSettings, loss: str, seed: int) -> ScoreModel:
+    """Learn the score from candidates [texts, m] and whether each is right."""
     if settings.kind == "product":
-        return Fusion("product", loss)
+        return ScoreModel("product", loss)
     if settings.kind == "tree":
-        q, there = quality(evidence.margin, loss), evidence.labels >= 0
-        columns = np.stack([evidence.p, q, evidence.p * q, evidence.counts], axis=-1)[there]
-        return Fusion("tree", loss, tree=fit_tree(columns, right[there]), tree_weight=settings.tree_weight)
-    return Fusion("learned", loss, learned=_fit_learned(evidence, right, settings, seed))
+        real = features.labels >= 0
+        tree = fit_tree(tree_inputs(features, loss)[real], right[real])
+        return ScoreModel("tree", loss, tree=tree, tree_weight=settings.tree_weight)
+    return ScoreModel("learned", loss, learned=_fit_learned(features, right, settings, seed))
 
 
-def _fit_learned(evidence: Evidence, right: np.ndarray, settings: FusionSettings, seed: int) -> Learned:
+def _fit_learned(features: Features, right: np.ndarray, settings: FusionSettings, seed: int) -> LearnedScore:
     import torch
 
-    columns, there = evidence.columns(), evidence.labels >= 0
-    mean = columns[there].mean(axis=0)
-    spread = columns[there].std(axis=0) + np.float32(1e-6)
-    x = torch.from_numpy(np.clip((columns - mean) / spread, -FARTHEST, FARTHEST))
-    y, mask = torch.from_numpy(right.astype(np.float32)), torch.from_numpy(there)
+    inputs, real = score_inputs(features), features.labels >= 0
+    mean = inputs[real].mean(axis=0)
+    spread = inputs[real].std(axis=0) + np.float32(1e-6)
+    x = torch.from_numpy(np.clip((inputs - mean) / spread, -FARTHEST, FARTHEST))
+    y, mask = torch.from_numpy(right.astype(np.float32)), torch.from_numpy(real)
     generator = torch.Generator().manual_seed(seed)
     n_units, epochs = known(settings.hidden), known(settings.epochs)
-    hidden = torch.randn(N_COLUMNS, n_units, generator=generator) / N_COLUMNS**0.5
+    hidden = torch.randn(N_INPUTS, n_units, generator=generator) / N_INPUTS**0.5
     units = [torch.zeros(n_units), torch.zeros(n_units)]
-    weights = [torch.zeros(N_COLUMNS), hidden, *units, torch.zeros(1)]
+    weights = [torch.zeros(N_INPUTS), hidden, *units, torch.zeros(1)]
     for weight in weights:
         weight.requires_grad_()
     linear, hidden, shift, out, bias = weights
-    optimiser = torch.optim.AdamW(weights, lr=RATE, weight_decay=DECAY)
-    rows = np.flatnonzero((right & there).any(axis=1))
+    optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    rows = np.flatnonzero((right & real).any(axis=1))  # a text without a right candidate cannot be ranked better
     steps = epochs * max(1, -(-len(rows) // BATCH))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps + 1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps + 1)
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
         order = rng.permutation(rows)
         for start in range(0, len(order), BATCH):
             batch = torch.from_numpy(order[start : start + BATCH])
             z = x[batch] @ linear + torch.tanh(x[batch] @ hidden + shift) @ out + bias
-            total = _against_the_wrong_and_binary(z, y[batch], mask[batch])
-            optimiser.zero_grad()
+            total = _listwise_and_binary_loss(z, y[batch], mask[batch])
+            optimizer.zero_grad()
             total.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     u, w, b, v, last = (weight.detach().numpy().copy() for weight in weights)
-    return Learned(mean, spread, u, w, b, v, float(last[0]))
+    return LearnedScore(mean, spread, u, w, b, v, float(last[0]))
 
 
-def _against_the_wrong_and_binary(z: Any, y: Any, mask: Any) -> Any:
+def _listwise_and_binary_loss(z: Any, y: Any, mask: Any) -> Any:
     """Softmax cross-entropy of each right label among itself and the wrong ones, plus binary cross-entropy; row means.
 
-    In one softmax over all labels the right ones of a row would compete, which costs P@1 where there are several.
+    In one softmax over all labels the right ones of a text would compete, which costs P@1 where there are several.
     """
     import torch
     from torch.nn import functional as F

@@ -1,6 +1,8 @@
-"""One sparse vector of words a label, for products with texts: the ranker's classifiers, the texts of labels.
+"""One sparse vector of words per label, for products with texts: classifiers of the linear ranker, texts of labels.
 
-product(x, l) = w_l . x + b_l
+    product(x, l) = w_l . x + b_l
+
+Also its transpose, from words to labels, as the kernels read it: `Postings`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from .. import kernels
 from ..core.errors import ModelError
 
 if TYPE_CHECKING:
-    from ..kernels.postings import Postings, Rows, Sums
+    from ..kernels.inverted_index import Postings, Rows, Sums
 
 COLUMN_SHARE = 16  # a word that more than 1 / 16 of the labels have becomes a column in memory
-NARROW_FROM = 16_384  # labels from which columns are narrow; those of fewer stay near the processor anyway
+QUANTIZED_FROM = 16_384  # labels from which tables are quantized further; those of fewer fit into the caches anyway
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,14 @@ class SparseRows:
     n_words: int
 
     @classmethod
-    def of(cls, matrix: sp.csr_matrix, biases: np.ndarray | None = None) -> SparseRows:
+    def from_csr(cls, matrix: sp.csr_matrix, biases: np.ndarray | None = None) -> SparseRows:
         n_labels, n_words = matrix.shape
         given = np.zeros(n_labels, dtype=np.float32) if biases is None else biases.astype(np.float32)
         indptr, words = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
         return cls(indptr, words, matrix.data.astype(np.float32), given, n_words)
 
     @classmethod
-    def nobody(cls, n_words: int, n_rows: int = 0) -> SparseRows:
+    def empty(cls, n_words: int, n_rows: int = 0) -> SparseRows:
         """No rows, or rows without a word."""
         words, weights = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
         return cls(np.zeros(n_rows + 1, dtype=np.int64), words, weights, np.zeros(n_rows, dtype=np.float32), n_words)
@@ -50,8 +52,12 @@ class SparseRows:
         return len(self.biases)
 
     def products(self, x: sp.csr_matrix, labels: np.ndarray, *, threads: int = 1) -> np.ndarray:
-        """[rows, columns]: w_l . x + b_l of the labels at each place, 0 where a label is -1."""
-        from ..kernels.postings import products
+        """[B, m]: w_l . x + b_l of the labels at each place, 0 at PAD."""
+        if not kernels.serve():
+            scores = np.asarray((x @ self.to_csr().T).todense()) + self.biases
+            picked = np.take_along_axis(scores, np.maximum(labels, 0).astype(np.int64), axis=1)
+            return np.where(labels >= 0, picked, 0).astype(np.float32)
+        from ..kernels.inverted_index import products
 
         out = np.empty(labels.shape, dtype=np.float32)
         labels = np.ascontiguousarray(labels, dtype=np.int32)
@@ -66,7 +72,7 @@ class SparseRows:
     @property
     def table(self) -> Rows:
         """As the kernels read it."""
-        from ..kernels.postings import Rows
+        from ..kernels.inverted_index import Rows
 
         return Rows(self.indptr, self.words, self.weights, self.biases)
 
@@ -82,7 +88,7 @@ class SparseRows:
     def from_arrays(
         cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
     ) -> SparseRows:
-        """The inverse of `arrays`, refused where it does not fit a model with so many labels and words."""
+        """The inverse of `arrays`; refused where it does not fit a model with so many labels and words."""
         try:
             indptr, words, weights, biases = (
                 arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")
@@ -123,11 +129,12 @@ def csr_arrays(x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def no_sums(n_labels: int) -> Sums:
-    from ..kernels.postings import Sums
+def new_sums(n_labels: int) -> Sums:
+    """Scratch of one thread."""
+    from ..kernels.inverted_index import Sums
 
-    zeros, nobody = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.bool_)
-    return Sums(zeros, nobody, np.empty(n_labels, dtype=np.int32))
+    sums, seen = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.bool_)
+    return Sums(sums, seen, np.empty(n_labels, dtype=np.int32))
 
 
 def postings_with_columns(
@@ -137,22 +144,22 @@ def postings_with_columns(
 
     `bits`: of a label in a column, 8 or 16.
     """
-    from ..kernels.postings import Postings, fill_columns
+    from ..kernels.inverted_index import Postings, fill_columns
 
     chosen = np.flatnonzero(np.diff(rows.indptr) * (COLUMN_SHARE if share is None else share) > n_labels)
     column_of = np.full(len(rows), -1, dtype=np.int32)
     column_of[chosen] = np.arange(len(chosen), dtype=np.int32)
-    narrow = np.dtype(f"int{bits}")
-    codes, steps = np.zeros((len(chosen), n_labels), dtype=narrow), np.zeros(len(chosen), dtype=np.float32)
+    integer = np.dtype(f"int{bits}")
+    codes, steps = np.zeros((len(chosen), n_labels), dtype=integer), np.zeros(len(chosen), dtype=np.float32)
     table = Postings(rows.indptr, rows.words.view(np.uint32), rows.weights, column_of, codes, steps)
     kernels.run(fill_columns, len(chosen), threads, chosen, table)
     return table
 
 
 def exact_columns(rows: SparseRows, share: int) -> Postings:
-    """Seen from the words: one that more than 1 / share of the labels have is a column of its weights and no list."""
-    from ..kernels.postings import Postings
-    from ..kernels.turned import labels_of_words, turn
+    """The transpose: a word that more than 1 / share of the labels have is a column of its weights and no list."""
+    from ..kernels.inverted_index import Postings
+    from ..kernels.transpose import labels_of_words, transpose
 
     sizes = labels_of_words(rows.words, rows.n_words)
     chosen = np.flatnonzero(sizes * share > len(rows))
@@ -161,12 +168,12 @@ def exact_columns(rows: SparseRows, share: int) -> Postings:
     columns = np.zeros((len(chosen), len(rows)), dtype=np.float32)
     indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
     lists, listed = np.empty(indptr[-1], dtype=np.uint32), np.empty(indptr[-1], dtype=np.float32)
-    turn(rows.indptr, rows.words, rows.weights, column_of, indptr[:-1].copy(), lists, listed, columns)
+    transpose(rows.indptr, rows.words, rows.weights, column_of, indptr[:-1].copy(), lists, listed, columns)
     return Postings(indptr, lists, listed, column_of, columns, np.ones(len(chosen), dtype=np.float32))
 
 
 def largest_entries(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
-    """Only the `most` largest entries of each row, whatever their signs; of equal ones the lower columns."""
+    """Only the `most` largest entries of each row by absolute value; of equal ones the lower columns."""
     sizes = np.diff(matrix.indptr)
     rows = np.repeat(np.arange(matrix.shape[0]), sizes)
     order = np.lexsort((-np.abs(matrix.data), rows))

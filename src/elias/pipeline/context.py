@@ -1,0 +1,31 @@
+"""What every step of a fit works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..core.progress import Progress
+from ..core.settings import Settings, known
+from ..dataset import Dataset
+from .run_folder import Run
+
+
+@dataclass(frozen=True)
+class FitContext:
+    """The data, the resolved settings and where a run keeps its steps."""
+
+    data: Dataset
+    settings: Settings
+    run: Run
+    progress: Progress
+    device: torch.device
+
+    @property
+    def threads(self) -> int:
+        return known(self.settings.run.threads)
+
+    def of_fold(self, settings: Settings, run: Run) -> FitContext:
+        """The same for a run inside this one, with settings of its own."""
+        return replace(self, settings=settings, run=run)
