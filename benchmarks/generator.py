@@ -46,13 +46,13 @@ class GivenPhi:
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
-        self.nothing = torch.nn.Identity()
+        self.identity = torch.nn.Identity()
 
     def encode(self, prepared: np.ndarray, rows: np.ndarray, context: TrainingContext | None = None) -> torch.Tensor:
         return torch.from_numpy(prepared[rows])
 
     def module(self) -> torch.nn.Module:
-        return self.nothing
+        return self.identity
 
     def tables(self) -> dict[str, EmbeddingTable]:
         return {}
@@ -133,14 +133,14 @@ def fitted_network(
     """A network and some phi with the parameters of a trained model."""
     rng = np.random.default_rng(seed)
     own = labels / clusters
-    neighbours = int(
+    neighbors = int(
         np.clip(round(parameters.distinct * settings.beam_size * kappa / own), settings.beam_size, clusters)
     )
-    neighbours = max(neighbours, min(NEAR, clusters), -(-kappa * clusters // labels))
-    centres = _unit(rng.standard_normal((clusters, dim), dtype=np.float32))
-    index, cluster_of = _edges(rng, parameters, labels, clusters, kappa, min(neighbours, clusters))
-    phi, linear = _texts(rng, parameters, centres, neighbours, texts)
-    weights, biases = _classifiers(rng, parameters, centres, cluster_of, phi)
+    neighbors = max(neighbors, min(NEAR, clusters), -(-kappa * clusters // labels))
+    centers = _unit(rng.standard_normal((clusters, dim), dtype=np.float32))
+    index, cluster_of = _edges(rng, parameters, labels, clusters, kappa, min(neighbors, clusters))
+    phi, linear = _texts(rng, parameters, centers, neighbors, texts)
+    weights, biases = _classifiers(rng, parameters, centers, cluster_of, phi)
     tables = (
         EmbeddingTable(torch.from_numpy(weights), threads=threads),
         EmbeddingTable(torch.from_numpy(biases), threads=threads),
@@ -149,23 +149,23 @@ def fitted_network(
 
 
 def _edges(
-    rng: np.random.Generator, parameters: Parameters, labels: int, clusters: int, kappa: int, neighbours: int
+    rng: np.random.Generator, parameters: Parameters, labels: int, clusters: int, kappa: int, neighbors: int
 ) -> tuple[LabelIndex, np.ndarray]:
-    """Own labels get a cluster's best edges, labels of its neighbourhood the others."""
+    """Own labels get a cluster's best edges, labels of its neighborhood the others."""
     kappa = min(kappa, labels)
     cut = np.linspace(0, labels, clusters + 1).astype(np.int64)
     profile = np.interp(np.linspace(0, 1, kappa), np.linspace(0, 1, PROFILE), parameters.edge_profile)
     rows, logits = np.empty((clusters, kappa), dtype=np.int32), np.empty((clusters, kappa), dtype=np.float32)
     for c in range(clusters):
-        first = cut[max(0, min(c - neighbours // 2, clusters - neighbours))]
-        last = cut[min(clusters, max(c - neighbours // 2, 0) + neighbours)]
+        first = cut[max(0, min(c - neighbors // 2, clusters - neighbors))]
+        last = cut[min(clusters, max(c - neighbors // 2, 0) + neighbors)]
         mine = np.arange(cut[c], cut[c + 1])[:kappa]
         pool = np.concatenate([np.arange(first, cut[c]), np.arange(cut[c + 1], last)])
         others = rng.choice(pool, kappa - len(mine), replace=False)
         row = np.concatenate([mine, others])
         order = np.argsort(row)
         rows[c], logits[c] = row[order], np.log(np.maximum(profile, 1e-6))[order]
-    permuted = rng.permutation(labels).astype(np.int32)  # rows of a cluster are not neighbours in memory
+    permuted = rng.permutation(labels).astype(np.int32)  # rows of a cluster are not neighbors in memory
     rows = permuted[rows]
     order = np.argsort(rows, axis=1)
     rows, logits = np.take_along_axis(rows, order, 1), np.take_along_axis(logits, order, 1)
@@ -179,38 +179,38 @@ def _edges(
 
 
 def _texts(
-    rng: np.random.Generator, parameters: Parameters, centres: np.ndarray, neighbours: int, texts: int
+    rng: np.random.Generator, parameters: Parameters, centers: np.ndarray, neighbors: int, texts: int
 ) -> tuple[np.ndarray, torch.nn.Linear]:
-    """phi whose nearest clusters have the given logits: a least-squares mix of their centres."""
-    clusters, dim = centres.shape
+    """phi whose nearest clusters have the given logits: a least-squares mix of their centers."""
+    clusters, dim = centers.shape
     wanted = np.array(parameters.logits[: min(NEAR, clusters)], dtype=np.float32)
     phi = np.empty((texts, dim), dtype=np.float32)
     for row in range(texts):
         middle = int(rng.integers(0, clusters))
-        around = np.unique(np.clip(middle + np.arange(-neighbours, neighbours), 0, clusters - 1))
+        around = np.unique(np.clip(middle + np.arange(-neighbors, neighbors), 0, clusters - 1))
         near = rng.permutation(around)[: len(wanted)]
-        gram = centres[near] @ centres[near].T
-        phi[row] = centres[near].T @ np.linalg.solve(gram, wanted[: len(near)])
+        gram = centers[near] @ centers[near].T
+        phi[row] = centers[near].T @ np.linalg.solve(gram, wanted[: len(near)])
     gain = float(np.linalg.norm(phi, axis=1).mean()) / parameters.phi_length
     linear = torch.nn.Linear(dim, clusters)
     with torch.no_grad():
-        linear.weight.copy_(torch.from_numpy(centres * gain))
+        linear.weight.copy_(torch.from_numpy(centers * gain))
         linear.bias.zero_()
     return np.ascontiguousarray(phi / gain), linear
 
 
 def _classifiers(
-    rng: np.random.Generator, parameters: Parameters, centres: np.ndarray, cluster_of: np.ndarray, phi: np.ndarray
+    rng: np.random.Generator, parameters: Parameters, centers: np.ndarray, cluster_of: np.ndarray, phi: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """w points partly to the centre of the label's cluster and partly anywhere, so that z spreads as in the model."""
-    labels, dim = len(cluster_of), centres.shape[1]
+    """w points partly to the center of the label's cluster and partly anywhere, so that z spreads as in the model."""
+    labels, dim = len(cluster_of), centers.shape[1]
     weights = np.empty((labels, dim), dtype=np.float32)
     anywhere = parameters.weight_length * parameters.phi_length / np.sqrt(dim)
-    cosines = np.sort(phi[:50] @ centres.T, axis=1)[:, -20:]
+    cosines = np.sort(phi[:50] @ centers.T, axis=1)[:, -20:]
     along = parameters.weight_length * float(cosines.std())
     share = np.sqrt(np.clip((parameters.z_spread**2 - anywhere**2) / max(along**2 - anywhere**2, 1e-9), 0.0, 0.95))
     for start in range(0, labels, 65536):
-        own = centres[cluster_of[start : start + 65536]]
+        own = centers[cluster_of[start : start + 65536]]
         noise = _unit(rng.standard_normal(own.shape, dtype=np.float32))
         rows = _unit(share * own + np.sqrt(1 - share**2) * noise) * np.float32(parameters.weight_length)
         weights[start : start + len(rows)] = rows

@@ -39,7 +39,7 @@ def main() -> None:
         print(json.dumps(measure(args)))
         return
     if args.open:
-        print(json.dumps(open_and_ask(args)))
+        print(json.dumps(open_and_search(args)))
         return
     rows = []
     for labels in args.labels:
@@ -120,7 +120,7 @@ def save(network: Network, folder: Path) -> None:
     ).save(folder)
 
 
-def open_and_ask(args: argparse.Namespace) -> dict[str, Any]:
+def open_and_search(args: argparse.Namespace) -> dict[str, Any]:
     """A fresh process: open, first answer, then single queries and batches."""
     from elias.model.ensemble import load
 

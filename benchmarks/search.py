@@ -183,7 +183,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-faiss", action="store_true")
     parser.add_argument("--no-hnsw", action="store_true")
     parser.add_argument("--no-torch", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
     return parser.parse_args()
 
 

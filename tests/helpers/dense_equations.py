@@ -24,7 +24,7 @@ def random_index(
 
 
 def random_ragged(rng: np.random.Generator, n_rows: int, n_labels: int, most: int) -> Ragged:
-    """Up to `most` different labels a row, in rising order."""
+    """Up to `most` different labels per row, in rising order."""
     rows = [
         np.sort(rng.choice(n_labels, min(n_labels, rng.integers(0, most + 1)), replace=False)) for _ in range(n_rows)
     ]

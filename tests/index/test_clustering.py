@@ -46,15 +46,15 @@ def slow_clusters(rows: np.ndarray, n_clusters: int, seed: int, iterations: int 
         left, right = labels[:n_left], labels[n_left:]
         if left and right:
             pair = generator("clustering", seed, node).choice(len(labels), 2, replace=False)
-            centres = [unit(rows[labels[place]]) for place in pair]
+            centers = [unit(rows[labels[place]]) for place in pair]
             for iteration in range(iterations):
-                scores = (rows @ (centres[0] - centres[1])).astype(np.float32)
+                scores = (rows @ (centers[0] - centers[1])).astype(np.float32)
                 ranked = sorted(labels, key=lambda label: (-scores[label], label))
                 chosen = sorted(ranked[:n_left])
                 if iteration and chosen == left:
                     break
                 left, right = chosen, sorted(ranked[n_left:])
-                centres = [unit(rows[left].sum(axis=0)), unit(rows[right].sum(axis=0))]
+                centers = [unit(rows[left].sum(axis=0)), unit(rows[right].sum(axis=0))]
         divide(left, first_cluster, count // 2, 2 * node)
         divide(right, first_cluster + count // 2, count - count // 2, 2 * node + 1)
 
@@ -114,8 +114,8 @@ def test_recovers_planted_clusters() -> None:
     clusters = balanced_clusters(normalize_rows(rows), 2, seed=0)
     assert len({(a, b) for a, b in zip(planted, clusters, strict=True)}) == 2
     topics = np.repeat(np.arange(16), 32)  # a hierarchy: 4 groups of 4 topics
-    centres = np.eye(4, 40)[np.arange(16) // 4] + 0.7 * np.eye(16, 40, k=4)
-    rows = centres[topics] + 0.02 * rng.standard_normal((512, 40))
+    centers = np.eye(4, 40)[np.arange(16) // 4] + 0.7 * np.eye(16, 40, k=4)
+    rows = centers[topics] + 0.02 * rng.standard_normal((512, 40))
     clusters = balanced_clusters(sp.csr_matrix(normalize_rows(rows)), 16, seed=0)
     share = np.mean([np.bincount(clusters[topics == topic]).max() / 32 for topic in range(16)])
     assert share > 0.9

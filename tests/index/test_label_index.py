@@ -63,7 +63,7 @@ def test_rows_of_edges_seen_from_clusters_and_from_labels(seed: int) -> None:
         assert mine.tolist() == np.flatnonzero(index.labels == label).tolist()
 
 
-def test_pruning_keeps_the_strongest_and_renormalises() -> None:
+def test_pruning_keeps_the_strongest_and_renormalizes() -> None:
     logits = np.float32([1.0, 3.0, 3.0, 0.0, 5.0])
     index = LabelIndex(
         indptr=np.array([0, 4, 4, 5]), labels=np.int32([0, 2, 5, 6, 2]), n_labels=7, logits=logits, beta=1.0

@@ -1,4 +1,4 @@
-"""Search on the CPU against its definition in torch: the same labels and scores, whatever the input looks like."""
+"""Search on the CPU against its definition in torch: the same labels and scores, whatever the input."""
 
 from __future__ import annotations
 
