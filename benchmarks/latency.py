@@ -1,12 +1,11 @@
-"""One text, raw text in and the 5 best labels out, inside a process: how long, and where the time goes.
+"""Latency of one text inside a process, from raw text to the 5 best labels, and of each step.
 
     python benchmarks/latency.py models/debian --data datasets/debian-packages
 
-one text    `predict([text], 5)`, which two threads share, then its steps one by one on one thread: words of the text,
-            phi and clusters, labels and their evidence, final score. CPU milliseconds beside wall ones: on a busy
-            machine only the former compare.
+one text    `predict([text], 5)`, then its steps one by one: tf-idf, phi and clusters, candidates and features, score.
+            CPU milliseconds beside wall ones: on a busy machine only the former compare.
 batches     `predict(texts, 5)` of 256 texts
-An ensemble is timed as a whole; steps are those of a model with ELIAS++.
+An ensemble is timed as a whole; steps are those of a model with the stacked ranker.
 """
 
 from __future__ import annotations
@@ -21,14 +20,8 @@ import numpy as np
 from timing import machine, report
 
 import elias
-from elias.core.ragged import Ragged
-from elias.kernels.embed import embed_rows
-from elias.kernels.fuse import learned_scores, rank_rows
-from elias.kernels.gather import gather_rows
 from elias.model.model import Model
-from elias.ranking.features import Field
-from elias.ranking.gathering import search_arguments
-from elias.ranking.reranker import shown
+from elias.ranking.features import candidate_features
 
 MANY = 256
 
@@ -50,48 +43,29 @@ def times(call: Callable[[int], Any], repeats: int) -> dict[str, float]:
 
 
 def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
-    """The steps of one text, each from what the one before it has made."""
-    quick = model._quick
-    if quick is None:
+    """The steps of one text as in `model/predict.py`, each from the result of the one before."""
+    searcher, reranker, rows = model.searcher, model.reranker, np.arange(1)
+    if reranker is None:
         return []
-    features = [quick._features([text]) for text in texts]
-    looks = [quick._embed(*x) for x in features]
-    nothing, sizes = Ragged.empty(1), quick.plus.sizes(5)
-    room = quick.searcher.cpu_search.room_for(nothing, quick.searcher.network.settings.beam_size)
-    scratch, search = quick.plus.tables.take(), quick.searcher.cpu_search.scratch.take(room)
-    outs, searched = [to_be_found_for(sizes) for _ in texts], search_arguments(quick.searcher, sizes)
+    inputs = [model.read([text]) for text in texts]
+    sizes = reranker.sizes(5)
 
-    def gather(i: int) -> None:
-        gather_rows(  # type: ignore[call-arg]
-            0, 1, *looks[i], *searched, *features[i], quick._words, nothing.indptr, nothing.labels, search,
-            *scratch[1:], *outs[i],
-        )  # fmt: skip
+    def encode(i: int) -> Any:
+        return searcher.encode(model.network.encoder.prepare(inputs[i]), rows)
 
-    def embed(i: int) -> None:
-        embed_rows(0, 1, *features[i], quick._embedding, *looks[i])
+    queries = [encode(i) for i in range(len(texts))]
 
-    def score(i: int) -> None:
-        out = outs[i][2]
-        scores, places = np.empty(out.labels.shape, dtype=np.float32), np.empty((1, 5), dtype=np.int64)
-        field = Field.own(1)
-        log_counts = quick._log_counts[out.labels]
-        learned_scores(0, 1, out, log_counts, quick._weights, field.best, field.rising, scores)
-        rank_rows(0, 1, out.labels, scores, places)
-        shown(quick.plus.fusion, out.labels, scores, places)
+    def gather(i: int) -> Any:
+        return candidate_features(reranker.parts, [searcher], [queries[i]], inputs[i].bow_rows(rows), sizes, None)[0]
 
+    features = [gather(i) for i in range(len(texts))]
     n = len(texts)
     return [
-        {"row": "  words of the text", **times(lambda i: quick.vectorizer.words.token_ids(texts[i]), n)},
-        {"row": "  phi and clusters", **times(embed, n)},
-        {"row": "  labels and evidence", **times(gather, n)},
-        {"row": "  final score", **times(score, n)},
+        {"row": "  tf-idf", **times(lambda i: model.read([texts[i]]), n)},
+        {"row": "  phi and clusters", **times(encode, n)},
+        {"row": "  candidates and features", **times(gather, n)},
+        {"row": "  score and top k", **times(lambda i: reranker.rank(features[i], 5), n)},
     ]
-
-
-def to_be_found_for(sizes: Any) -> Any:
-    from elias.ranking.gathering import to_be_found
-
-    return to_be_found(1, sizes)
 
 
 def measure(folder: Path, data: Path, count: int) -> list[dict[str, Any]]:
@@ -104,7 +78,7 @@ def measure(folder: Path, data: Path, count: int) -> list[dict[str, Any]]:
     if isinstance(model, Model):
         found += steps(model, texts[:count])
     batch = times(lambda i: model.predict(texts[:MANY], 5), 8)
-    found.append({"row": f"a text in batches of {MANY}", **{name: ms / MANY for name, ms in batch.items()}})
+    found.append({"row": f"per text in batches of {MANY}", **{name: ms / MANY for name, ms in batch.items()}})
     return found
 
 

@@ -255,8 +255,8 @@ class IndexView:
 
     def _beam(self, text: str) -> dict[int, float]:
         """The clusters of the beam with their s_c, best first."""
-        prepared, _ = self.model.prepare([text])
-        searcher = self.model.searcher
+        searcher, encoder = self.model.searcher, self.model.network.encoder
+        prepared = encoder.prepare(self.model.read([text]))
         beam_BT, s_BT = searcher.beam(searcher.encode(prepared, np.arange(1)))
         return dict(zip(beam_BT[0].tolist(), s_BT[0].tolist(), strict=True))
 

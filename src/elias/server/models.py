@@ -26,6 +26,7 @@ from .metrics import Metrics
 if TYPE_CHECKING:
     from ..core.predictions import Predictions
     from ..dataset.labels import LabelSet
+    from ..encoders.encoder import Inputs
     from ..network.network import Network
     from ..network.searcher import Searcher
 
@@ -63,7 +64,7 @@ class ServedModel(Protocol):
     def network(self) -> Network: ...
     @property
     def searcher(self) -> Searcher: ...
-    def prepare(self, inputs: Any) -> tuple[Any, int]: ...
+    def read(self, inputs: Any) -> Inputs: ...
     @property
     def stage1_clusters(self) -> np.ndarray: ...
     @property
