@@ -82,7 +82,7 @@ def rows(
         yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])
     yield "+ stage 2", evaluate_model(dense, data), upto2
     draws = str(first.about["settings"]["fusion"]["draws"])  # of the models that are there, whatever is usual now
-    treeless = {**changes, "ranker.label_tree": "false", "fusion.draws": draws}
+    treeless = {**changes, "label_tree.enabled": "false", "score_model.folds": draws}
     scored_run, calibrated_run = work / "final-score.run", work / "calibration.run"
     share(run, scored_run, [*FEATURES, *STAGES, *drawn(run, [*FEATURES, *STAGES])])
     scored = fitted(data, work / "final-score", treeless)
@@ -92,7 +92,7 @@ def rows(
     sparse = upto2 + seconds(scored_run, SPARSE)
     yield "+ ranker", evaluate_model(replace(scored, plus=product), data), sparse
     share(scored_run, calibrated_run, [*FEATURES, *SPARSE, *STAGES, *drawn(scored_run)])
-    calibrated = fitted(data, work / "calibration", {**treeless, "fusion.kind": "tree"})
+    calibrated = fitted(data, work / "calibration", {**treeless, "score_model.kind": "tree"})
     yield (
         "+ calibration",
         evaluate_model(calibrated, data),
@@ -106,7 +106,7 @@ def rows(
         kept = {
             key: value for key, value in changes.items() if key.split(".")[0] not in ("clustering", "index", "stage2")
         }
-        exact = {**kept, **alone, "model.kind": "one-versus-all", "stage1.epochs": str(epochs)}
+        exact = {**kept, **alone, "network.kind": "one-versus-all", "stage1.epochs": str(epochs)}
         model = fitted(data, work / "one-versus-all", exact)
         yield "one-versus-all", evaluate_model(model, data), seconds(work / "one-versus-all.run")
 

@@ -30,7 +30,7 @@ from elias.pipeline.fit import fit_to
 
 COLUMNS = ("P@1", "P@3", "P@5", "PSP@5", "R@10", "R@20", "R@100")
 EPOCHS = {"stage1.epochs": 2, "stage2.epochs": 3}
-ONE_DRAW = {"fusion.draws": 0}
+ONE_DRAW = {"score_model.folds": 0}
 NARROW = 500
 SHOWN = 3
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,7 +59,7 @@ def main() -> None:
     progress.say("\nThe control: stage 1 alone, for as many epochs.")
     settings = model.about["settings"]
     rows = 0 if settings["fusion"]["draws"] else settings["split"]["calibration_rows"]  # those the model lacks, too
-    alone = {"ranker.enabled": False, "split.calibration_rows": rows}
+    alone = {"ranking.kind": "none", "split.calibration_rows": rows}
     epochs = {"stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
     control = train(data, control_output, args.seed, {**alone, **epochs}, progress)
     control_run = control_output.with_name(control_output.name + ".run")

@@ -123,20 +123,20 @@ def test_running_means_are_right_on_average() -> None:
 
 
 OPTIONS: list[dict[str, Any]] = [
-    {"model.precision": "bfloat16"},
-    {"model.precision": "bfloat16", "model.kind": "one-versus-all"},
-    {"model.precision": "bfloat16", **{f"stage{n}.optimiser": "adamw" for n in (1, 2)}},
+    {"network.precision": "bfloat16"},
+    {"network.precision": "bfloat16", "network.kind": "one-versus-all"},
+    {"network.precision": "bfloat16", **{f"stage{n}.optimiser": "adamw" for n in (1, 2)}},
 ]
 
 
 @pytest.mark.parametrize("changes", OPTIONS)
 def test_fit_predict_save_load(tiny_dataset: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     small = dict(SMALL)
-    if "model.kind" in changes:
+    if "network.kind" in changes:
         small = {key: value for key, value in small.items() if key not in ("clustering.clusters", "stage2.epochs")}
     data, options = elias.load_dataset(tiny_dataset), elias.Settings().updated({**small, **changes})
     model = elias.fit(data, settings=options, run_dir=tmp_path / "run")
-    is_half = changes.get("model.precision") == "bfloat16"
+    is_half = changes.get("network.precision") == "bfloat16"
     assert isinstance(model.network.classifier_weights, QuantizedRows) == is_half
     texts = [data.splits["test"].texts[row] for row in range(40)]
     found = model.predict(texts, k=5)

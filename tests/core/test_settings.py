@@ -60,11 +60,13 @@ def test_every_problem_is_listed() -> None:
 
 
 def test_types_are_checked_where_settings_are_made_directly() -> None:
-    with pytest.raises(SettingsError, match=r"stage1.epochs=5: must be a whole number; stage1.decay=None: must be"):
+    with pytest.raises(
+        SettingsError, match=r"stage1.epochs=5: must be a whole number; stage1.weight_decay=None: must be"
+    ):
         Settings(stage1=StageSettings(epochs="5", decay=None))  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=r"stage1\.epochs=True"):
         Settings(stage1=StageSettings(epochs=True))
-    assert Settings(stage1=StageSettings(decay=0)).stage1.decay == 0
+    assert Settings(stage1=StageSettings(decay=0)).stage1.weight_decay == 0
 
 
 def test_auto_means_chosen_later() -> None:
@@ -80,10 +82,10 @@ def test_auto_means_chosen_later() -> None:
 def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, units: int, passes: int) -> None:
     size = DataSize(rows=50_000, labels=5_000, pairs=100_000)
     fusion = resolve(Settings().updated({"split.calibration_rows": rows}), size).fusion
-    assert (fusion.hidden, fusion.epochs) == (units, passes)
-    given = {"split.calibration_rows": rows, "fusion.hidden": 7, "fusion.epochs": 9}
+    assert (score_model.hidden_units, score_model.epochs) == (units, passes)
+    given = {"split.calibration_rows": rows, "score_model.hidden_units": 7, "score_model.epochs": 9}
     fusion = resolve(Settings().updated(given), size).fusion
-    assert (fusion.hidden, fusion.epochs) == (7, 9)
+    assert (score_model.hidden_units, score_model.epochs) == (7, 9)
 
 
 @pytest.mark.parametrize(
@@ -95,15 +97,15 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
         (5000, {}, {}, (1250, 2)),
         (99_999, {}, {}, (4000, 2)),
         (100_000, {}, {}, (4000, 0)),
-        (50_000, {"fusion.draws": 0}, {}, (3125, 0)),
+        (50_000, {"score_model.folds": 0}, {}, (3125, 0)),
         (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
-        (1500, {"fusion.draws": 0}, {}, (187, 0)),
-        (9000, {"fusion.draws": 2}, {}, (2250, 2)),
-        (1_000_000, {"fusion.draws": 2}, {}, (4000, 2)),
-        (1500, {"fusion.draws": 3, "split.calibration_rows": 0}, {}, (0, 0)),
-        (1500, {"fusion.draws": 3, "ranker.enabled": False}, {}, (0, 0)),
-        (1500, {"fusion.draws": 3}, {"dense_dim": 9}, (0, 0)),
-        (1500, {"ranker.enabled": False}, {}, (0, 0)),
+        (1500, {"score_model.folds": 0}, {}, (187, 0)),
+        (9000, {"score_model.folds": 2}, {}, (2250, 2)),
+        (1_000_000, {"score_model.folds": 2}, {}, (4000, 2)),
+        (1500, {"score_model.folds": 3, "split.calibration_rows": 0}, {}, (0, 0)),
+        (1500, {"score_model.folds": 3, "ranking.kind": "none"}, {}, (0, 0)),
+        (1500, {"score_model.folds": 3}, {"dense_dim": 9}, (0, 0)),
+        (1500, {"ranking.kind": "none"}, {}, (0, 0)),
         (1500, {}, {"dense_dim": 9}, (0, 0)),
         (1500, {}, {"own_validation": 400}, (200, 0)),
     ],
@@ -112,13 +114,13 @@ def test_few_rows_are_drawn_several_times(
     rows: int, given: dict[str, Any], more: dict[str, Any], expected: tuple[int, int]
 ) -> None:
     resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
-    assert (resolved.split.calibration_rows, resolved.fusion.draws) == expected
+    assert (resolved.split.calibration_rows, resolved.score_model.folds) == expected
 
 
 def test_draws_beside_a_validation_file_are_refused() -> None:
     size = DataSize(rows=1500, labels=300, pairs=1500, own_validation=400)
-    with pytest.raises(SettingsError, match=r"fusion\.draws=3: the rows of the validation file"):
-        resolve(Settings().updated({"fusion.draws": 3}), size)
+    with pytest.raises(SettingsError, match=r"score_model\.folds=3: the rows of the validation file"):
+        resolve(Settings().updated({"score_model.folds": 3}), size)
 
 
 @pytest.mark.parametrize("rows", [1, 10, 1000, 50_000, 2_000_000])
@@ -151,10 +153,11 @@ def test_every_setting_has_a_description() -> None:
 
 def test_a_decay_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(
-        SettingsError, match=r"stage1\.rate_classifiers=100 with stage1\.decay=0\.01: a step would take 100 %"
+        SettingsError,
+        match=r"stage1\.learning_rate_classifiers=100 with stage1\.weight_decay=0\.01: a step would take 100 %",
     ):
-        Settings().updated({"stage1.rate_classifiers": 100})
-    Settings().updated({"stage1.rate_classifiers": 100, "stage1.decay": 1e-5})
+        Settings().updated({"stage1.learning_rate_classifiers": 100})
+    Settings().updated({"stage1.learning_rate_classifiers": 100, "stage1.weight_decay": 1e-5})
 
 
 def test_the_chosen_settings_are_described() -> None:

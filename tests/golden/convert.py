@@ -16,6 +16,13 @@ from safetensors.numpy import load_file, save_file
 MODELS = Path(__file__).resolve().parent / "models"
 
 
+STAGE_KEYS = {
+    "rate_encoder": "learning_rate_encoder", "rate_transformer": "learning_rate_transformer",
+    "rate_clusters": "learning_rate_clusters", "rate_classifiers": "learning_rate_classifiers",
+    "rate_edges": "learning_rate_edges", "optimiser": "optimizer", "decay": "weight_decay",
+}  # fmt: skip
+
+
 def edit(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file as `elias.core.files.write_json` does."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -71,9 +78,48 @@ def rename_arrays(model: Path, old: str, new: str, names: dict[str, str]) -> Non
     (model / f"{old}.safetensors").unlink()
 
 
+def settings_in_the_words_of_the_field(model: Path) -> None:
+    path = model / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    old = content["settings"]
+    if "fusion" not in old:
+        return
+    stages = {
+        name: {STAGE_KEYS.get(key, key): value for key, value in old[name].items()} for name in ("stage1", "stage2")
+    }
+    lexical, ranker, fusion = old.pop("lexical"), old.pop("ranker"), old.pop("fusion")
+    split = {("near_duplicates" if key == "twins" else key): value for key, value in old["split"].items()}
+    content["settings"] = {
+        **old, **stages, "network": old.pop("model"), "split": split,
+        "ranking": {"kind": "stacked" if ranker["enabled"] else "none", "network_candidates": fusion["candidates"]},
+        "inverted_index": {
+            "candidates": lexical["candidates"], "words_per_label": lexical["words_per_label"],
+            "label_text_weight": lexical["label_text_weight"], "unseen_labels": lexical["unseen"],
+        },
+        "knn": {
+            "neighbors": lexical["neighbours"], "words_per_text": lexical["words_per_text"],
+            "postings_budget": lexical["neighbour_postings"],
+        },
+        "linear_ranker": {
+            "loss": ranker["loss"], "cost": ranker["cost"], "tolerance": ranker["epsilon"],
+            "max_iterations": ranker["passes"], "min_weight": ranker["least_weight"],
+            "negatives": ranker["negatives"], "negatives_from": ranker["negatives_from"],
+            "embedding": ranker["embedding"],
+        },
+        "label_tree": {"enabled": ranker["label_tree"], "leaf_size": ranker["leaf"]},
+        "score_model": {
+            "kind": fusion["kind"], "folds": fusion["draws"], "hidden_units": fusion["hidden"],
+            "epochs": fusion["epochs"], "tree_weight": fusion["tree_weight"],
+        },
+    }  # fmt: skip
+    content["settings"].pop("model", None)
+    edit(path, content)
+
+
 CHANGES = [
     without_projection_word_dropout_and_sgd,
     ranking_files_in_the_words_of_the_field,
+    settings_in_the_words_of_the_field,
 ]
 
 

@@ -33,15 +33,23 @@ SMALL: dict[str, Any] = {
     "stage2.batch_size": 32, "run.threads": 2,
 }  # fmt: skip
 RANKED: dict[str, Any] = {
-    **SMALL, "split.calibration_rows": 200, "fusion.epochs": 20, "fusion.hidden": 8, "lexical.candidates": 60,
-    "lexical.words_per_label": 24, "fusion.candidates": 40, "index.shortlist_size": 120, "ranker.least_weight": 0.2,
+    **SMALL, "split.calibration_rows": 200, "score_model.epochs": 20, "score_model.hidden_units": 8, "inverted_index.candidates": 60,
+    "inverted_index.words_per_label": 24, "ranking.network_candidates": 40, "index.shortlist_size": 120, "linear_ranker.min_weight": 0.2,
 }  # fmt: skip
 KINDS: dict[str, tuple[dict[str, Any], int]] = {
-    "network": ({**SMALL, "ranker.enabled": False}, 1),
+    "network": ({**SMALL, "ranking.kind": "none"}, 1),
     "stacked": (RANKED, 1),
     "ensemble": (RANKED, 2),
-    "product": ({**RANKED, "fusion.kind": "product", "ranker.embedding": True, "ranker.negatives_from": "beam"}, 1),
-    "tree": ({**RANKED, "fusion.kind": "tree", "ranker.loss": "logistic"}, 1),
+    "product": (
+        {
+            **RANKED,
+            "score_model.kind": "product",
+            "linear_ranker.embedding": True,
+            "linear_ranker.negatives_from": "beam",
+        },
+        1,
+    ),
+    "tree": ({**RANKED, "score_model.kind": "tree", "linear_ranker.loss": "logistic"}, 1),
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from elias import Dataset, Model
 
 SMALL: dict[str, Any] = {
-    "ranker.enabled": False,  # the network alone; ELIAS++ has tests of its own
+    "ranking.kind": "none",  # the network alone; ELIAS++ has tests of its own
     "clustering.clusters": 4,
     "encoder.dim": 16,
     "stage1.epochs": 2,
@@ -25,10 +25,10 @@ SMALL: dict[str, Any] = {
 }
 PLUS: dict[str, Any] = {  # ELIAS++ with a final score and probabilities
     **SMALL,
-    "ranker.enabled": True,
+    "ranking.kind": "stacked",
     "split.calibration_rows": 100,
-    "fusion.epochs": 5,
-    "fusion.hidden": 4,
+    "score_model.epochs": 5,
+    "score_model.hidden_units": 4,
 }
 NEITHER: dict[str, Any] = {"clustering.clusters": 2, "stage1.epochs": 1, "stage2.epochs": 0}  # hardly a network
 PATIENCE = 90  # seconds for anything to happen

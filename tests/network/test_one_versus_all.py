@@ -33,7 +33,7 @@ from elias.training.weight_averaging import weights_of
 from helpers.dense_equations import random_ragged
 from helpers.processes import SMALL
 
-KIND = {"model.kind": "one-versus-all"}
+KIND = {"network.kind": "one-versus-all"}
 TINY = {**{key: value for key, value in SMALL.items() if key.startswith(("encoder", "ranker", "run"))}, **KIND}
 
 
@@ -241,8 +241,10 @@ def test_what_it_cannot_have_is_listed() -> None:
     with pytest.raises(SettingsError) as error:
         Settings().updated(wrong)
     for path in ("clustering.clusters=8", "stage2.epochs=2", "clustering.again_after=1"):
-        assert f"{path}: model.kind=one-versus-all trains one stage without an index; leave it out" in str(error.value)
+        assert f"{path}: network.kind=one-versus-all trains one stage without an index; leave it out" in str(
+            error.value
+        )
     with pytest.raises(SettingsError, match="classifies all 30 labels"):
         resolve(Settings().updated({**KIND, "index.shortlist_size": 10}), DataSize(rows=9, labels=30, pairs=9))
     with pytest.raises(SettingsError, match='did you mean "one-versus-all"'):
-        Settings().updated({"model.kind": "one-vs-all"})
+        Settings().updated({"network.kind": "one-vs-all"})

@@ -29,25 +29,25 @@ def test_the_largest_part_and_its_remedy_are_named() -> None:
 
 def test_settings_that_help_are_named_with_what_they_leave() -> None:
     size = DataSize(rows=1000, labels=100_000, pairs=3000)
-    adamw = {"stage1.optimiser": "adamw", "stage2.optimiser": "adamw"}
+    adamw = {"stage1.optimizer": "adamw", "stage2.optimizer": "adamw"}
     settings = resolve(elias.Settings().updated(adamw), size)
     numbers: dict[str, Any] = {"n_labels": 1_000_000, "n_words": 1000, "words_per_text": 10.0}
     needed = estimate(settings, size, **numbers)
     value = 1_000_000 * 512
     assert needed.memory_bytes["label classifiers"] == value * (4 + 4 + 4 + 8)
     assert needed.smaller == {
-        "model.precision=bfloat16": value * (2 + 4 + 2 + 8),
-        "stage1.optimiser=rowwise stage2.optimiser=rowwise": value * 12,
+        "network.precision=bfloat16": value * (2 + 4 + 2 + 8),
+        "stage1.optimizer=rowwise stage2.optimizer=rowwise": value * 12,
         "stage1.average_from=1.0 stage2.average_from=1.0": value * 16,
     }
     with pytest.raises(
-        SettingsError, match=r"--set model\.precision=bfloat16 makes that 7\.6; --set stage1\.optimiser=rowwise"
+        SettingsError, match=r"--set network\.precision=bfloat16 makes that 7\.6; --set stage1\.optimizer=rowwise"
     ):
         refuse_if_too_large(needed, 1 << 30)
-    thrifty = {"model.precision": "bfloat16", "stage1.average_from": 1, "stage2.average_from": 1}
+    thrifty = {"network.precision": "bfloat16", "stage1.average_from": 1, "stage2.average_from": 1}
     needed = estimate(settings.updated(thrifty), size, **numbers)
     assert needed.memory_bytes["label classifiers"] == value * (2 + 4 + 8)
-    assert list(needed.smaller) == ["stage1.optimiser=rowwise stage2.optimiser=rowwise"]
+    assert list(needed.smaller) == ["stage1.optimizer=rowwise stage2.optimizer=rowwise"]
 
 
 def test_what_fits_or_cannot_be_known_goes_on() -> None:

@@ -56,7 +56,7 @@ def test_compacted_it_keeps_its_sparse_side(plus_model: Model, texts: list[str],
 
 def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: list[str]) -> None:
     kept = {key: value for key, value in PLUS.items() if not key.startswith(("clustering", "stage"))}
-    settings = Settings().updated({**kept, "model.kind": "one-versus-all", "stage1.epochs": 1})
+    settings = Settings().updated({**kept, "network.kind": "one-versus-all", "stage1.epochs": 1})
     model = elias.fit(data, settings=settings)
     assert isinstance(model, Model)
     assert model.gives_probabilities
@@ -94,13 +94,13 @@ def test_the_other_final_scores(kind: str, data: Dataset, texts: list[str], tmp_
     from elias.core.files import link_tree
 
     link_tree(plus_folder.with_name("model.run"), tmp_path / "model.run")
-    settings = Settings().updated({**PLUS, "fusion.kind": kind, "ranker.loss": "squared-hinge"})
+    settings = Settings().updated({**PLUS, "score_model.kind": kind, "linear_ranker.loss": "squared-hinge"})
     model = load_model(fit_to(data, tmp_path / "model", settings=settings, force=True), threads=2)
     log = [json.loads(line) for line in (tmp_path / "model.run" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log if "step" in line][-2:] == ["70-fusion", "90-model"]
     assert [line["step"] for line in log if "step" in line].count("50-stage2") == 1
     assert model.plus is not None
-    assert model.plus.fusion.kind == kind
+    assert model.plus.score_model.kind == kind
     assert evaluate_model(model, data).metrics["P@1"] > 50
     assert model.gives_probabilities
     found = model.predict(texts, k=4, threshold=0.2)
@@ -114,15 +114,13 @@ def test_the_network_does_not_depend_on_the_sparse_side(data: Dataset, tmp_path:
     run = tmp_path / "model.run"
     link_tree(plus_folder.with_name("model.run"), run)
     (run / "log.jsonl").unlink()
-    changes = {**PLUS, "ranker.cost": 0.3, "lexical.words_per_label": 9}
+    changes = {**PLUS, "linear_ranker.cost": 0.3, "inverted_index.words_per_label": 9}
     output = fit_to(data, tmp_path / "model", settings=Settings().updated(changes), force=True)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log if "step" in line] == ["12-ranker", "14-ranker", "70-fusion", "90-model"]
     fresh = fit_to(data, tmp_path / "fresh", settings=Settings().updated(changes))
     assert content(output, "*.safetensors") == content(fresh, "*.safetensors")
-    off = fit_to(
-        data, tmp_path / "model", settings=Settings().updated({**changes, "ranker.enabled": False}), force=True
-    )
+    off = fit_to(data, tmp_path / "model", settings=Settings().updated({**changes, "ranking.kind": "none"}), force=True)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log if "step" in line][4:] == ["90-model"]
     assert not (off / "ranker.safetensors").exists()
@@ -161,7 +159,7 @@ def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch:
 
 
 def test_logistic_ranker(data: Dataset, texts: list[str]) -> None:
-    model = fitted(data, ranker__loss="logistic", **{key.replace(".", "__"): v for key, v in NEITHER.items()})
+    model = fitted(data, linear_ranker__loss="logistic", **{key.replace(".", "__"): v for key, v in NEITHER.items()})
     found = model.predict(texts, k=5, explain=True)
     assert found.parts is not None
     assert ((found.parts["ranker"] > 0) & (found.parts["ranker"] < 1)).all()
@@ -195,7 +193,7 @@ def test_vectors_sparse_and_dense(plus_model: Model, data: Dataset) -> None:
 @pytest.mark.parametrize("kind", ["learned", "tree", "product"])
 def test_one_label_only(kind: str) -> None:
     data = Dataset.from_lists([f"word{row} shared" for row in range(160)], [["only"]] * 150 + [[]] * 10)
-    model = fitted(data, split__calibration_rows=60, fusion__kind=kind, clustering__clusters=1, stage2__epochs=0)
+    model = fitted(data, split__calibration_rows=60, score_model__kind=kind, clustering__clusters=1, stage2__epochs=0)
     found = model.predict(["word3 shared", ""], k=3, threshold=0.0)
     assert found.labels.shape == (2, 1)
     assert np.isfinite(found.scores).all()
@@ -207,7 +205,7 @@ def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
         data, split__calibration_rows=ENOUGH - 1, **{key.replace(".", "__"): v for key, v in NEITHER.items()}
     )
     assert model.plus is not None
-    assert model.plus.fusion.kind == "product"
+    assert model.plus.score_model.kind == "product"
     assert not model.gives_probabilities
 
 
@@ -215,7 +213,7 @@ def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
 
 
 def test_defaults_reserve_calibration_rows() -> None:
-    size, one_draw = DataSize(rows=20_000, labels=1000, pairs=60_000), Settings().updated({"fusion.draws": 0})
+    size, one_draw = DataSize(rows=20_000, labels=1000, pairs=60_000), Settings().updated({"score_model.folds": 0})
     for rows, held_out in ((20_000, 1500), (8000, 1000), (48_000, 3000)):
         assert resolve(one_draw, replace(size, rows=rows)).split.calibration_rows == held_out
     for rows, drawn in ((20_000, 4000), (8000, 2000), (48_000, 4000)):
@@ -223,7 +221,7 @@ def test_defaults_reserve_calibration_rows() -> None:
     assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == FEWEST
     assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0
     assert resolve(Settings(), replace(size, dense_dim=9)).split.calibration_rows == 0
-    assert resolve(Settings().updated({"ranker.enabled": False}), size).split.calibration_rows == 0
+    assert resolve(Settings().updated({"ranking.kind": "none"}), size).split.calibration_rows == 0
     own = resolve(Settings(), replace(size, own_validation=900)).split
     assert (own.calibration_rows, own.validation_rows) == (450, 450)
     few = resolve(Settings(), replace(size, own_validation=1)).split

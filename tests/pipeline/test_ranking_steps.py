@@ -169,13 +169,13 @@ def test_out_of_fold(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
         read_tensors(run / step / "ranker.safetensors")[0]["ranker.weights"] for step in ("12-ranker", "60-ranker")
     ]
     assert len(rankers[0]) != len(rankers[1])
-    changes = {**PLUS, "ranker.negatives_from": "out-of-fold", "ranker.epsilon": 0.05}
+    changes = {**PLUS, "linear_ranker.negatives_from": "out-of-fold", "linear_ranker.tolerance": 0.05}
     fit_to(data, output, settings=Settings().updated(changes), force=True)
     assert built(run) == ["60-ranker", "62-ranker", "70-fusion", "90-model"], "the folds stay"
 
 
 def test_out_of_fold_needs_rows_on_both_sides() -> None:
-    settings = Settings().updated({**PLUS, "ranker.negatives_from": "out-of-fold", "split.calibration_rows": 0,
+    settings = Settings().updated({**PLUS, "linear_ranker.negatives_from": "out-of-fold", "split.calibration_rows": 0,
                                    "clustering.clusters": 1, "split.validation_rows": 0})  # fmt: skip
     with pytest.raises(DataError, match=r"without fold \d no labelled row is left"):
         elias.fit(Dataset.from_lists(["one", "two"], [["a"], []]), settings=settings)
@@ -189,7 +189,7 @@ def test_members_share_the_words_and_have_a_ranker_each(data: Dataset, tmp_path:
     assert content(first / "60-ranker", "ranker*") != content(second / "60-ranker", "ranker*")
     for run in (first, second):
         built(run)
-    settings = Settings().updated({**PLUS, "ranker.negatives_from": "beam", "ranker.negatives": 9})
+    settings = Settings().updated({**PLUS, "linear_ranker.negatives_from": "beam", "linear_ranker.negatives": 9})
     fit_to(data, output, settings=settings, force=True, members=2)
     for run in (first, second):
         assert not (run / "log.jsonl").exists(), "finished and unchanged: nothing ran"
@@ -206,7 +206,7 @@ def test_labels_without_a_training_row_are_found_by_their_texts(tmp_path: Path) 
     asked = ["yellow submarine", "red car"]
     found = {}
     for is_on in (True, False):
-        settings = Settings().updated({**changes, "lexical.unseen": is_on})
+        settings = Settings().updated({**changes, "inverted_index.unseen_labels": is_on})
         model = elias.fit(data, settings=settings)
         assert isinstance(model, Model)
         assert model.plus is not None

@@ -22,7 +22,7 @@ from helpers.processes import PLUS, content, sets, start, wait_until
 from helpers.processes import elias as run_elias
 
 FEW = {key: value for key, value in PLUS.items() if key != "split.calibration_rows"}
-DRAWN = {**FEW, "fusion.draws": 2}
+DRAWN = {**FEW, "score_model.folds": 2}
 
 
 def random_sample(rng: np.random.Generator, n_rows: int, width: int, first_row: int = 0) -> Sample:
@@ -78,7 +78,7 @@ def test_a_row_that_was_drawn_twice_is_in_one_fold(plus_model: Model, monkeypatc
         return fit(evidence, right, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(calibration, "fit_fusion", watched)
-    settings = Settings().updated({"fusion.epochs": 2, "fusion.hidden": 2}).fusion
+    settings = Settings().updated({"score_model.epochs": 2, "score_model.hidden_units": 2}).fusion
     found = with_final_score(plus_model.plus, sample, settings, 0, lambda line: None)
     assert found.fusion.probability is not None
     every = set(sample.rows.tolist())

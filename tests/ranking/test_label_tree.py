@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from elias.core.errors import ModelError
 from elias.core.files import read_tensors, write_tensors
-from elias.core.settings import RankerSettings
+from elias.core.settings import LinearRankerSettings
 from elias.encoders.centroids import rows_by_label
 from elias.ranking.label_tree import NAME, TOP, LabelTree, grow, joined, levels_of
 from elias.ranking.margins import CloserLook
@@ -39,7 +39,7 @@ def small_data(rng: np.random.Generator) -> tuple[sp.csr_matrix, sp.csr_matrix, 
 def test_every_classifier_separates_its_texts_from_those_of_its_parent(leaf: int) -> None:
     """Labels that have a word of their own: all margins have the right sign, in whatever tree."""
     bow, labels, excluded = small_data(np.random.default_rng(0))
-    tree = grow(bow, labels, excluded, RankerSettings(leaf=leaf, cost=100.0, least_weight=0.0))
+    tree = grow(bow, labels, excluded, LinearRankerSettings(leaf=leaf, cost=100.0, least_weight=0.0))
     assert tree.parents[11] == TOP
     assert (tree.rows.indptr[11], tree.rows.biases[11]) == (tree.rows.indptr[12], -1.0)
     depth = levels_of(11, leaf)
@@ -81,7 +81,7 @@ def test_pairs_are_the_texts_of_the_parent() -> None:
 def test_threads_change_nothing_and_pieces_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order in which pairs are visited depends on the piece."""
     monkeypatch.setattr("elias.ranking.label_tree.EPSILON", 1e-4)
-    given, settings = small_data(np.random.default_rng(1)), RankerSettings(leaf=2, least_weight=0.0)
+    given, settings = small_data(np.random.default_rng(1)), LinearRankerSettings(leaf=2, least_weight=0.0)
     one, two = (grow(*given, settings, threads=threads) for threads in (1, 2))
     monkeypatch.setattr("elias.ranking.label_tree.PAIRS_AT_A_TIME", 50)
     pieces = grow(*given, settings, threads=2)
@@ -93,7 +93,7 @@ def test_threads_change_nothing_and_pieces_little(monkeypatch: pytest.MonkeyPatc
 
 def test_rows_without_labels() -> None:
     bow, labels, excluded = small_data(np.random.default_rng(2))
-    tree = grow(bow, labels * 0, excluded, RankerSettings())
+    tree = grow(bow, labels * 0, excluded, LinearRankerSettings())
     assert (tree.parents == TOP).all()
     look = CloserLook(SparseRows.nobody(bow.shape[1], labels.shape[1]), tree, bow.shape[1])
     assert (look.look(bow, np.zeros((120, 1), dtype=np.int32))[1] == -8.0).all()  # a margin of -1
@@ -101,7 +101,7 @@ def test_rows_without_labels() -> None:
 
 def test_files(tmp_path: Path) -> None:
     bow, labels, excluded = small_data(np.random.default_rng(4))
-    tree = grow(bow, labels, excluded, RankerSettings(leaf=3))
+    tree = grow(bow, labels, excluded, LinearRankerSettings(leaf=3))
     tree.save(tmp_path)
     loaded = LabelTree.load(tmp_path, n_labels=12, n_words=17)
     np.testing.assert_array_equal(loaded.parents, tree.parents)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elias.core.errors import ModelError
-from elias.core.settings import RankerSettings
+from elias.core.settings import LinearRankerSettings
 from elias.ranking import linear_ranker as module
 from elias.ranking.linear_ranker import NAME, load_ranker, quality, save_ranker, train_ranker, training_pairs
 from elias.ranking.sparse_rows import SparseRows
@@ -63,7 +63,7 @@ def problem() -> tuple[sp.csr_matrix, np.ndarray, sp.csr_matrix]:
 @pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
 def test_it_tells_labels_apart(loss: str) -> None:
     bow, found, labels = problem()
-    settings = RankerSettings(loss=loss, cost=10.0, epsilon=0.001, least_weight=0.0)
+    settings = LinearRankerSettings(loss=loss, cost=10.0, epsilon=0.001, least_weight=0.0)
     trained = train_ranker(bow, found, labels, nothing((8, 3)), settings, threads=2)
     margins = trained.products(bow, np.tile(np.arange(3), (8, 1)))
     assert (margins[:4, 0] > 0.5).all()
@@ -75,7 +75,7 @@ def test_it_tells_labels_apart(loss: str) -> None:
 def test_a_label_without_positives_has_a_bias_of_minus_one() -> None:
     """Though it was found: it would have negatives only."""
     bow, found, labels = problem()
-    trained = train_ranker(bow, found, labels, nothing((8, 3)), RankerSettings())
+    trained = train_ranker(bow, found, labels, nothing((8, 3)), LinearRankerSettings())
     assert trained.biases[2] == -1.0
     assert trained.indptr[2] == trained.indptr[3] == len(trained.words)
     assert trained.indptr[1] > 0
@@ -87,7 +87,7 @@ def test_an_excluded_pair_is_no_negative() -> None:
     bow, found, labels = problem()
     bow = sp.csr_matrix(bow[[0, 1, 2, 3, 0, 5, 6, 7]])
     excluded = sp.csr_matrix((np.ones(1, dtype=np.bool_), ([4], [0])), shape=(8, 3))
-    settings = RankerSettings(least_weight=0.0, epsilon=1e-4)
+    settings = LinearRankerSettings(least_weight=0.0, epsilon=1e-4)
     with_it, without = (
         train_ranker(bow, found, labels, left_out, settings) for left_out in (nothing((8, 3)), excluded)
     )
@@ -99,9 +99,9 @@ def test_threads_and_blocks_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     rng = np.random.default_rng(3)
     bow, labels = matrix(rng, 80, 30, 0.2), matrix(rng, 80, 21, 0.1)
     found = rng.integers(-1, 21, size=(80, 6)).astype(np.int32)
-    one = train_ranker(bow, found, labels, nothing((80, 21)), RankerSettings(), threads=1)
+    one = train_ranker(bow, found, labels, nothing((80, 21)), LinearRankerSettings(), threads=1)
     monkeypatch.setattr(module, "LABELS_AT_A_TIME", 4)
-    two = train_ranker(bow, found, labels, nothing((80, 21)), RankerSettings(), threads=2)
+    two = train_ranker(bow, found, labels, nothing((80, 21)), LinearRankerSettings(), threads=2)
     for name, array in one.arrays("x").items():
         np.testing.assert_array_equal(array, two.arrays("x")[name])
     assert (np.abs(one.weights) >= 0.1).all()
@@ -118,7 +118,7 @@ def test_q_rises_from_0_to_1() -> None:
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     bow, found, labels = problem()
-    trained = train_ranker(bow, found, labels, nothing((8, 3)), RankerSettings())
+    trained = train_ranker(bow, found, labels, nothing((8, 3)), LinearRankerSettings())
     save_ranker(trained, tmp_path)
     loaded = load_ranker(tmp_path, n_labels=3, n_words=4)
     assert isinstance(loaded, SparseRows)

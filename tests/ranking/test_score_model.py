@@ -12,7 +12,7 @@ import pytest
 
 from elias.core.devices import pick_threads
 from elias.core.errors import ModelError
-from elias.core.settings import FusionSettings
+from elias.core.settings import ScoreModelSettings
 from elias.ranking.calibration import fit_probability
 from elias.ranking.features import LEAST, N_COLUMNS, NAMES, RANKED, RELATIVE, Evidence, Field
 from elias.ranking.linear_ranker import quality
@@ -77,7 +77,7 @@ def test_columns_are_the_parts_their_distances_and_ranks() -> None:
 def test_the_kernel_is_the_formula(raised: float | None) -> None:
     given, right = evidence(3)
     given = replace(given, labels=np.where(np.arange(40)[:, None] < 2, -1, given.labels))  # rows with nobody
-    learned = fit_fusion(given, right, FusionSettings(hidden=32, epochs=2), LOSS, 0).learned
+    learned = fit_fusion(given, right, ScoreModelSettings(hidden=32, epochs=2), LOSS, 0).learned
     assert learned is not None
     given.words[0][:, ::3] = 0.25
     field = None if raised is None else moved(given.field(), raised)
@@ -143,19 +143,19 @@ def test_rows_with_nobody_and_extreme_parts_stay_finite() -> None:
         cluster_score=np.zeros_like(given.cluster_score),
     )  # fmt: skip
     assert np.isfinite(extreme.columns()).all()
-    fitted = fit_fusion(extreme, right, FusionSettings(hidden=32, epochs=2), LOSS, 0)
+    fitted = fit_fusion(extreme, right, ScoreModelSettings(hidden=32, epochs=2), LOSS, 0)
     assert np.isfinite(fitted.score(extreme)).all()
 
 
 def test_the_product_and_the_tree_by_hand() -> None:
     given, right = evidence(3, rows=200)
     q = quality(given.margin, LOSS)
-    product = fit_fusion(given, right, FusionSettings(kind="product"), LOSS, 0)
+    product = fit_fusion(given, right, ScoreModelSettings(kind="product"), LOSS, 0)
     np.testing.assert_allclose(product.score(given), given.p * q, rtol=1e-6)
-    logistic = fit_fusion(given, right, FusionSettings(kind="product"), "logistic", 0)
+    logistic = fit_fusion(given, right, ScoreModelSettings(kind="product"), "logistic", 0)
     np.testing.assert_allclose(logistic.score(given), given.p / (1 + np.exp(-given.margin)), rtol=1e-5)
     for weight in (0.0, 0.3, 1.0):
-        tree = fit_fusion(given, right, FusionSettings(kind="tree", tree_weight=weight), LOSS, 0)
+        tree = fit_fusion(given, right, ScoreModelSettings(kind="tree", tree_weight=weight), LOSS, 0)
         assert tree.tree is not None
         leaf = tree.tree(np.stack([given.p, q, given.p * q, given.counts], axis=-1).astype(np.float32))
         np.testing.assert_allclose(tree.score(given), weight * leaf + (1 - weight) * given.p * q, rtol=1e-5, atol=1e-6)
@@ -164,7 +164,7 @@ def test_the_product_and_the_tree_by_hand() -> None:
 
 def test_the_learned_score_by_hand() -> None:
     given, right = evidence(4)
-    fitted = fit_fusion(given, right, FusionSettings(hidden=5, epochs=3), LOSS, 0)
+    fitted = fit_fusion(given, right, ScoreModelSettings(hidden=5, epochs=3), LOSS, 0)
     assert fitted.learned is not None
     w = fitted.learned
     assert w.hidden.shape == (N_COLUMNS, 5)
@@ -177,7 +177,7 @@ def test_the_learned_score_by_hand() -> None:
 
 def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
     (train, right), (fresh, truth) = evidence(5, rows=400), evidence(6, rows=400)
-    fitted = fit_fusion(train, right, FusionSettings(hidden=32, epochs=10), LOSS, 0)
+    fitted = fit_fusion(train, right, ScoreModelSettings(hidden=32, epochs=10), LOSS, 0)
 
     def hits(scores: np.ndarray) -> float:
         best = np.where(fresh.labels >= 0, scores, -np.inf).argmax(axis=1)
@@ -185,21 +185,23 @@ def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
 
     assert hits(fitted.score(fresh)) > hits(fresh.words[0]) + 0.2
     assert hits(fitted.score(fresh)) > hits(fresh.p) + 0.05
-    again = fit_fusion(train, right, FusionSettings(hidden=32, epochs=10), LOSS, 0)
+    again = fit_fusion(train, right, ScoreModelSettings(hidden=32, epochs=10), LOSS, 0)
     np.testing.assert_array_equal(again.score(fresh), fitted.score(fresh))
 
 
 def test_rows_without_a_right_label_teach_nothing_and_break_nothing() -> None:
     given, right = evidence(7)
     for kind in ("learned", "tree", "product"):
-        fitted = fit_fusion(given, np.zeros_like(right), FusionSettings(kind=kind, hidden=32, epochs=2), LOSS, 0)
+        fitted = fit_fusion(given, np.zeros_like(right), ScoreModelSettings(kind=kind, hidden=32, epochs=2), LOSS, 0)
         assert np.isfinite(fitted.score(given)).all()
 
 
 @pytest.mark.parametrize("kind", ["learned", "tree", "product"])
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     given, right = evidence(8)
-    fitted = fit_fusion(given, right, FusionSettings(kind=kind, hidden=32, epochs=2, tree_weight=0.3), "logistic", 0)
+    fitted = fit_fusion(
+        given, right, ScoreModelSettings(kind=kind, hidden=32, epochs=2, tree_weight=0.3), "logistic", 0
+    )
     curve = fit_probability(fitted.score(given), right, given.labels >= 0)
     for whole in (fitted, replace(fitted, probability=curve)):
         whole.save(tmp_path)
@@ -214,7 +216,7 @@ def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_t
     missing: tuple[str, ...], tmp_path: Path
 ) -> None:
     given, right = evidence(10)
-    learned = fit_fusion(given, right, FusionSettings(hidden=32, epochs=2), LOSS, 0).learned
+    learned = fit_fusion(given, right, ScoreModelSettings(hidden=32, epochs=2), LOSS, 0).learned
     assert learned is not None
     parts = [NAMES.index(name) for name in missing if name in NAMES]
     unknown = [*parts, *(len(NAMES) + part for part in parts)]
@@ -250,7 +252,7 @@ def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_t
 )
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     given, right = evidence(9)
-    fit_fusion(given, right, FusionSettings(hidden=32, epochs=1), LOSS, 0).save(tmp_path)
+    fit_fusion(given, right, ScoreModelSettings(hidden=32, epochs=1), LOSS, 0).save(tmp_path)
     content = json.loads((tmp_path / NAME).read_text())
     for key, value in change.items():
         section, _, name = key.partition(".")

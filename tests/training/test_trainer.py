@@ -49,7 +49,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Prepar
     labels = [[NAMES[(row + 1) % 12], NAMES[(row + 5) % 12]] for row in range(60)]
     data = Dataset.from_lists(texts, labels, ids=[NAMES[row % 12] for row in range(60)], exclude_own_id=True)
     changes = {"split.validation_rows": 10, "stage1.batch_size": 8, "stage2.batch_size": 8, "stage2.epochs": 3}
-    changes |= {"index.parent_slots": 1, "stage2.rate_edges": 1}  # parents matter, and change within an epoch
+    changes |= {"index.parent_slots": 1, "stage2.learning_rate_edges": 1}  # parents matter, and change within an epoch
     settings = resolve(Settings().updated({**SMALL, **changes}), data.size())
     folder = tmp_path_factory.mktemp("prepared")
     pick_threads(2)
@@ -90,11 +90,11 @@ def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
     "changes",
     [
         {},
-        {"stage2.optimiser": "adamw", "stage2.average_every": 2},
+        {"stage2.optimizer": "adamw", "stage2.average_every": 2},
         {"stage2.accumulate": 3, "stage2.average_from": 0.0},
-        {"model.precision": "bfloat16"},
-        {"model.precision": "bfloat16", "stage2.optimiser": "adamw", "stage2.average_every": 2},
-        {"model.precision": "bfloat16", "stage2.optimiser": "adamw", "stage2.accumulate": 3},
+        {"network.precision": "bfloat16"},
+        {"network.precision": "bfloat16", "stage2.optimizer": "adamw", "stage2.average_every": 2},
+        {"network.precision": "bfloat16", "stage2.optimizer": "adamw", "stage2.accumulate": 3},
     ],
 )
 @pytest.mark.parametrize("learned", [True, False])
@@ -127,7 +127,7 @@ def test_cut_at_any_step_and_resumed(
         assert (second.at.best, second.at.best_epoch) == (whole.at.best, whole.at.best_epoch)
 
 
-@pytest.mark.parametrize("changes", [{}, {"stage2.optimiser": "adamw", "stage2.accumulate": 3}])
+@pytest.mark.parametrize("changes", [{}, {"stage2.optimizer": "adamw", "stage2.accumulate": 3}])
 def test_the_reference_implementation_trains_as_the_kernels_do(
     prepared: tuple[Settings, Prepared], changes: dict[str, Any]
 ) -> None:

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass, replace
 
 from .errors import SettingsError
-from .settings import ONE_VERSUS_ALL, FusionSettings, Settings, StageSettings
+from .settings import ONE_VERSUS_ALL, ScoreModelSettings, Settings, StageSettings
 
 MOST_VALIDATION = 4000  # rows, as in the authors' program
 FEWEST = 100  # calibration rows to fit a final score on
-DRAWS = ((5_000, 4), (100_000, 2))  # (training rows, draws): below so many rows, so many draws
+FOLDS = ((5_000, 4), (100_000, 2))  # (training rows, folds): below so many rows, so many folds
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 60, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 
@@ -44,7 +44,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     epochs: about 300,000 rows in stage 1, at least 3 and at most 6 epochs; 400,000, 4 and 8 in stage 2
     One-versus-all: one cluster, K = L, one stage with the epochs of both.
     """
-    one_versus_all = settings.model.kind == ONE_VERSUS_ALL
+    one_versus_all = settings.network.kind == ONE_VERSUS_ALL
     if one_versus_all:
         settings = _all_labels(settings, size)
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
@@ -55,7 +55,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
         held_out = min(MOST_VALIDATION, held_out)
     batch = max(16, min(512, size.rows // 50))
-    calibration, draws = _calibration(settings, size)
+    calibration, folds = _held_out(settings, size)
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
     visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
@@ -76,7 +76,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
-        fusion=_resolve_fusion(settings.fusion, calibration, draws),
+        score_model=_resolve_score_model(settings.score_model, calibration, folds),
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
@@ -86,41 +86,41 @@ def _all_labels(settings: Settings, size: DataSize) -> Settings:
     """One-versus-all: one cluster with an edge to every label, all labels in the shortlist, so that yhat = 1."""
     if settings.index.shortlist_size not in (None, size.labels):
         given = f"index.shortlist_size={settings.index.shortlist_size}"
-        raise SettingsError(f"{given}: model.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
+        raise SettingsError(f"{given}: network.kind={ONE_VERSUS_ALL} classifies all {size.labels} labels; leave it out")
     fixed = {"clustering.clusters": 1, "index.shortlist_size": size.labels, "index.kappa": size.labels}
     return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
 
 
-def _calibration(settings: Settings, size: DataSize) -> tuple[int, int]:
-    """(calibration rows, draws): what the final score is fitted on.
+def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
+    """(calibration rows, folds): what the score model is fitted on.
 
-    Few rows: a held-out split is too small to fit the score on, and too large to lose, so several draws are held out,
-    each of a network of its own (cross-fitting), and the final model trains on all rows.
+    Few rows: one held-out split is too small to fit the score model on, and too large to lose, so several folds are
+    held out, each of a network of its own (cross-fitting), and the model itself trains on all rows.
     """
-    rows, draws = settings.split.calibration_rows, settings.fusion.draws
-    learns = settings.ranker.enabled and size.has_words
-    if draws and size.own_validation:
-        raise SettingsError(f"fusion.draws={draws}: the rows of the validation file serve for the score; leave it out")
-    if draws is None:
-        usual = next((times for limit, times in DRAWS if size.rows < limit), 0)
+    rows, folds = settings.split.calibration_rows, settings.score_model.folds
+    learns = settings.ranking.kind != "none" and size.has_words
+    if folds and size.own_validation:
+        raise SettingsError(f"score_model.folds={folds}: the rows of the validation file serve the score; leave it out")
+    if folds is None:
+        usual = next((times for limit, times in FOLDS if size.rows < limit), 0)
         apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
-        draws = usual if learns and apart and settings.fusion.kind != "product" else 0
+        folds = usual if learns and apart and settings.score_model.kind != "product" else 0
     if rows is None and not learns:
         rows = 0
-    elif rows is None and draws:
+    elif rows is None and folds:
         rows = min(MOST_VALIDATION, size.rows // 4)
     elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
         rows = rows if rows >= FEWEST else 0
-    return rows, draws if rows and learns else 0
+    return rows, folds if rows and learns else 0
 
 
-def _resolve_fusion(fusion: FusionSettings, rows: int, draws: int) -> FusionSettings:
+def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int) -> ScoreModelSettings:
     """Few rows support few hidden units, and need more passes for the same number of steps."""
     units = min(UNITS, max(4, rows // ROWS_PER_UNIT))
-    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, draws) * rows / BATCH))))
-    return replace(fusion, draws=draws, hidden=fusion.hidden or units, epochs=fusion.epochs or passes)
+    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, folds) * rows / BATCH))))
+    return replace(given, folds=folds, hidden_units=given.hidden_units or units, epochs=given.epochs or passes)
 
 
 def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:
@@ -147,7 +147,7 @@ def describe(settings: Settings, size: DataSize, name: str) -> str:
 
 
 def _describe_index(s: Settings) -> str:
-    if s.model.kind == ONE_VERSUS_ALL:
+    if s.network.kind == ONE_VERSUS_ALL:
         return "one-versus-all: no index, every label trained on every text"
     return (
         f"C={s.clustering.clusters} clusters, kappa={s.index.kappa} edges each; "
@@ -157,11 +157,11 @@ def _describe_index(s: Settings) -> str:
 
 
 def _describe_calibration(s: Settings) -> str:
-    """The rows that the final score is fitted on, where there is one."""
-    if not s.ranker.enabled or not s.split.calibration_rows:
+    """The rows that the score model is fitted on, where there is one."""
+    if s.ranking.kind == "none" or not s.split.calibration_rows:
         return ""
-    draws = f"{s.fusion.draws} x " if s.fusion.draws else ""
-    return f"; final score: {draws}{s.split.calibration_rows} rows"
+    folds = f"{s.score_model.folds} x " if s.score_model.folds else ""
+    return f"; score model: {folds}{s.split.calibration_rows} rows"
 
 
 def _describe_dim(s: Settings, size: DataSize) -> str:

@@ -36,7 +36,7 @@ def setting(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class NetworkSettings:
     """What is trained."""
 
     kind: str = setting(
@@ -54,9 +54,9 @@ class SplitSettings:
 
     seed: int = setting(0, "seed of the split; separate from run.seed", low=0)
     validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
-    twins: bool = setting(True, "hold near-duplicates of a held-out text out with it")
+    near_duplicates: bool = setting(True, "hold near-duplicates of a held-out text out with it")
     calibration_rows: int | None = setting(
-        None, "rows held out of everything, for the final score; with fusion.draws, in each draw", low=0
+        None, "rows held out of everything, for the score model; with score_model.folds, in each fold", low=0
     )
 
 
@@ -126,19 +126,19 @@ class StageSettings:
     label_text_share: float = setting(
         1.0, "share of the label texts that each epoch trains on, in turn", low=0.0, high=1.0
     )
-    rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
-    rate_transformer: float = setting(
+    learning_rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
+    learning_rate_transformer: float = setting(
         1e-4, "learning rate of a transformer that is fine-tuned", letter="lr phi", low=0.0
     )
-    rate_clusters: float = setting(2e-3, "learning rate of W_C", letter="lr W", low=0.0)
-    rate_classifiers: float = setting(5e-3, "learning rate of W_L", letter="lr W", low=0.0)
-    rate_edges: float = setting(2e-2, "learning rate of A", letter="lr W", low=0.0)
+    learning_rate_clusters: float = setting(2e-3, "learning rate of W_C", letter="lr W", low=0.0)
+    learning_rate_classifiers: float = setting(5e-3, "learning rate of W_L", letter="lr W", low=0.0)
+    learning_rate_edges: float = setting(2e-2, "learning rate of A", letter="lr W", low=0.0)
     shortlist_loss_weight: float = setting(0.05, "weight of the shortlist loss", letter="lambda", low=0.0)
     classifiers: str = setting("centroids", "initialization of W_L", choices=("centroids", "random", "carried"))
     gain: float = setting(10.0, "largest logit of classifiers initialized from centroids", low=0.0)
     warmup: float = setting(0.1, "share of the steps with rising rate", low=0.0, high=1.0)
-    decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
-    optimiser: str = setting(
+    weight_decay: float = setting(0.01, "weight decay, not on biases", low=0.0, high=1.0)
+    optimizer: str = setting(
         "rowwise", "of the large tables: AdamW with one step size per row, or per value", choices=("rowwise", "adamw")
     )
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
@@ -149,37 +149,49 @@ class StageSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LexicalSettings:
-    """Candidate labels found by words: the inverted index and k-NN."""
+class RankingSettings:
+    """What stands on top of the network."""
 
-    candidates: int = setting(200, "labels found by words, per text", low=1)
-    words_per_label: int = setting(512, "words kept of the texts of a label", low=1)
-    label_text_weight: float = setting(3.0, "weight of the label text against one training text of the label", low=0.0)
-    neighbours: int = setting(50, "nearest training texts that vote for their labels; 0: none", low=0)
-    words_per_text: int = setting(64, "words kept of a training text, for the votes of k-NN", low=1)
-    neighbour_postings: int = setting(20_000, "(word, text) pairs read to find the nearest neighbors of a text", low=1)
-    unseen: bool = setting(False, "find labels without a training row too, by their own text")
+    kind: str = setting(
+        "stacked", "stacked: candidates by words too, ranked by a score model over all features (needs tf-idf); "
+        "none: the network alone", choices=("stacked", "none"),
+    )  # fmt: skip
+    network_candidates: int = setting(100, "candidates per text from the network", low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankerSettings:
-    """The sparse side of ELIAS++."""
+class InvertedIndexSettings:
+    """Candidates by words."""
 
-    enabled: bool = setting(
-        True, "find candidates by words too, and rank with one sparse classifier per label (needs tf-idf)"
-    )
+    candidates: int = setting(200, "candidates per text from the inverted index", low=1)
+    words_per_label: int = setting(512, "words kept of the texts of a label", low=1)
+    label_text_weight: float = setting(3.0, "weight of the label text against one training text of the label", low=0.0)
+    unseen_labels: bool = setting(False, "find labels without a training row too, by their own text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KNNSettings:
+    """Votes of the nearest training texts."""
+
+    neighbors: int = setting(50, "nearest training texts that vote for their labels; 0: none", low=0)
+    words_per_text: int = setting(64, "words kept of a training text", low=1)
+    postings_budget: int = setting(20_000, "(word, text) pairs read to find the nearest neighbors of a text", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRankerSettings:
+    """One sparse linear classifier per label. Cost, iterations and min_weight are those of the label tree too."""
+
     loss: str = setting("squared-hinge", "loss of its classifiers", choices=("squared-hinge", "logistic"))
     cost: float = setting(1.0, "weight of the loss against the size of the weights", letter="C", low=1e-6)
-    epsilon: float = setting(0.1, "tolerance of the solver", low=1e-9)
-    passes: int = setting(100, "maximum number of passes over the pairs of a label", low=1)
-    least_weight: float = setting(0.1, "weights below are dropped", low=0.0)
+    tolerance: float = setting(0.1, "tolerance of the solver", low=1e-9)
+    max_iterations: int = setting(100, "maximum number of passes over the pairs of a label", low=1)
+    min_weight: float = setting(0.1, "weights below are dropped", low=0.0)
     negatives: int = setting(100, "maximum number of hard negatives per training row and candidate source", low=1)
     negatives_from: str = setting(
         WORDS, "where they come from: the inverted index, or the network's own predictions too", choices=NEGATIVES
     )
-    embedding: bool = setting(False, "its classifiers see [tf-idf, phi], as in the paper")
-    label_tree: bool = setting(True, "a tree of classifiers over the labels beside it, one more part of the score")
-    leaf: int = setting(32, "labels of a leaf of that tree at most", low=1)
+    embedding: bool = setting(False, "features of the classifiers are [tf-idf, phi], as in the paper")
 
     @property
     def needs_network(self) -> bool:
@@ -188,20 +200,27 @@ class RankerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusionSettings:
-    """The final score, learned on the calibration rows."""
+class LabelTreeSettings:
+    """A tree of linear classifiers over the labels: one more feature."""
+
+    enabled: bool = setting(True, "train a label tree and use its path score as a feature")
+    leaf_size: int = setting(32, "maximum number of labels per leaf", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreModelSettings:
+    """The score of a candidate, learned on held-out rows."""
 
     kind: str = setting(
-        "learned", "learned: from all parts of the score; tree: the paper's T + p q; product: p q",
+        "learned", "learned: from all features; tree: the paper's T + p q; product: p q",
         choices=("learned", "tree", "product"),
     )  # fmt: skip
-    candidates: int = setting(100, "labels found by the network, per text", low=1)
-    draws: int | None = setting(
-        None, "draws of calibration rows, each kept out of a network of its own; 0: one draw, kept out of the model; "
-        "default: 4 from 400 to 5,000 rows, 2 up to 100,000, else 0; 0 beside a validation file", low=0,
+    folds: int | None = setting(
+        None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
+        "default: 4 from 400 to 5,000 rows, 2 up to 100,000, else 0; 0 with a validation file", low=0,
     )  # fmt: skip
-    hidden: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
-    epochs: int | None = setting(None, "passes over the calibration rows; default: 60, or more for few rows", low=1)
+    hidden_units: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
+    epochs: int | None = setting(None, "passes over the held-out rows; default: 60, or more for few rows", low=1)
     tree_weight: float = setting(
         0.5, "share of T in T + p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
     )
@@ -228,7 +247,7 @@ class Settings:
 
     Parameters
     ----------
-    model
+    network
         What is trained.
     split
         Rows held out.
@@ -242,17 +261,19 @@ class Settings:
         Search and edges.
     stage1, stage2
         The two stages of training.
-    lexical
-        Candidate labels found by words.
-    ranker
-        The sparse classifiers.
-    fusion
-        The final score.
+    ranking
+        The stacked ranker, or the network alone.
+    inverted_index, knn
+        Candidates by words, and votes of the nearest training texts.
+    linear_ranker, label_tree
+        Sparse linear classifiers.
+    score_model
+        The score of a candidate.
     run
         Seeds, device, threads.
     """
 
-    model: ModelSettings = ModelSettings()
+    network: NetworkSettings = NetworkSettings()
     split: SplitSettings = SplitSettings()
     features: FeatureSettings = FeatureSettings()
     clustering: ClusteringSettings = ClusteringSettings()
@@ -260,9 +281,12 @@ class Settings:
     index: IndexSettings = IndexSettings()
     stage1: StageSettings = StageSettings()
     stage2: StageSettings = StageSettings(classifiers="carried")
-    lexical: LexicalSettings = LexicalSettings()
-    ranker: RankerSettings = RankerSettings()
-    fusion: FusionSettings = FusionSettings()
+    ranking: RankingSettings = RankingSettings()
+    inverted_index: InvertedIndexSettings = InvertedIndexSettings()
+    knn: KNNSettings = KNNSettings()
+    linear_ranker: LinearRankerSettings = LinearRankerSettings()
+    label_tree: LabelTreeSettings = LabelTreeSettings()
+    score_model: ScoreModelSettings = ScoreModelSettings()
     run: RunSettings = RunSettings()
 
     def __post_init__(self) -> None:
@@ -272,7 +296,7 @@ class Settings:
         if self.encoder.kind == "hybrid" and not self.encoder.frozen:
             problems.append("encoder.frozen=false: encoder.kind=hybrid keeps its transformer as it is; leave it out")
         problems += _too_much_decay("stage1", self.stage1) + _too_much_decay("stage2", self.stage2)
-        if self.model.kind == ONE_VERSUS_ALL:
+        if self.network.kind == ONE_VERSUS_ALL:
             problems += _without_index(self)
         if problems:
             raise SettingsError("; ".join(problems))
@@ -317,12 +341,12 @@ class Settings:
 def _too_much_decay(name: str, stage: StageSettings) -> list[str]:
     """A step multiplies weights by 1 - rate * decay: at 0 or below it would erase them."""
     numbers = {key: value for key, value in vars(stage).items() if isinstance(value, int | float)}
-    decay = numbers.get("decay", 0.0)  # a value that is not a number is reported by _problems_of
+    decay = numbers.get("weight_decay", 0.0)  # a value that is not a number is reported by _problems_of
     return [
-        f"{name}.{key}={rate:g} with {name}.decay={decay:g}: a step would take {100 * rate * decay:.0f} % "
-        f"of every weight; lower {name}.decay"
+        f"{name}.{key}={rate:g} with {name}.weight_decay={decay:g}: a step would take {100 * rate * decay:.0f} % "
+        f"of every weight; lower {name}.weight_decay"
         for key, rate in numbers.items()
-        if key.startswith("rate_") and rate * decay >= 1
+        if key.startswith("learning_rate_") and rate * decay >= 1
     ]
 
 
@@ -333,7 +357,7 @@ def _without_index(settings: Settings) -> list[str]:
         path: getattr(getattr(settings, section), key) for path in fixed for section, _, key in [path.partition(".")]
     }
     return [
-        f"{path}={value}: model.kind={ONE_VERSUS_ALL} trains one stage without an index; leave it out"
+        f"{path}={value}: network.kind={ONE_VERSUS_ALL} trains one stage without an index; leave it out"
         for path, value in given.items()
         if value not in (None, fixed[path])
     ]

@@ -2,7 +2,7 @@
 
 Rows of this kind have KIND_LABEL_TEXT: they do not count in N, n_l or propensities, are never held out, and have no
 id, so no pair of theirs is excluded. Only labels with a training row get one: a label without any would be learned
-from its name alone. With `lexical.unseen` such a label is found by the words of its text.
+from its name alone. With `inverted_index.unseen_labels` such a label is found by the words of its text.
 `ids`: the label's id is put before its text unless it is the text; ids can be names that occur in other texts.
 """
 

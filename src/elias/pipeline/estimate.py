@@ -79,25 +79,25 @@ def estimate(
         "python, torch, numba": BASE,
     }
     seconds = 0.0
-    if settings.ranker.enabled and n_words:
-        vectors = min(n_labels * settings.lexical.words_per_label, (size.pairs + label_texts) * words_per_text)
-        memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.ranker.negatives
-        draws = settings.fusion.draws or 0
-        passes, columns = 1 + (draws or 1), words_per_text
-        if settings.ranker.embedding:
+    if settings.ranking.kind != "none" and n_words:
+        vectors = min(n_labels * settings.inverted_index.words_per_label, (size.pairs + label_texts) * words_per_text)
+        memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.linear_ranker.negatives
+        folds = settings.score_model.folds or 0
+        passes, columns = 1 + (folds or 1), words_per_text
+        if settings.linear_ranker.embedding:
             memory["phi in the ranker"] = 8 * dim * (2 * n_labels + size.rows + label_texts)
             columns += dim
-        if settings.ranker.label_tree:
-            levels = max(1, int(np.ceil(np.log2(max(2, n_labels / settings.ranker.leaf)) / 4)))
-            siblings = (size.pairs + label_texts) * (settings.ranker.leaf // 2 + 5 * levels)
+        if settings.label_tree.enabled:
+            levels = max(1, int(np.ceil(np.log2(max(2, n_labels / settings.label_tree.leaf_size)) / 4)))
+            siblings = (size.pairs + label_texts) * (settings.label_tree.leaf_size // 2 + 5 * levels)
             centroids = (size.pairs + label_texts) * words_per_text
             memory["label tree"] = int(2 * 8 * centroids) + 5 * min(siblings, SIBLINGS_AT_A_TIME)
             seconds += passes * PER_SIBLING_WORD * siblings * words_per_text
-        if settings.lexical.neighbours:
-            memory["neighbours"] = int(2 * 8 * size.rows * min(words_per_text, settings.lexical.words_per_text))
-        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.ranker.negatives * columns)
+        if settings.knn.neighbors:
+            memory["k-NN"] = int(2 * 8 * size.rows * min(words_per_text, settings.knn.words_per_text))
+        seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.linear_ranker.negatives * columns)
         seconds += FINAL_SCORE if settings.split.calibration_rows else 0
-    networks = 1 + (settings.fusion.draws or 0)
+    networks = 1 + (settings.score_model.folds or 0)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + stage.label_text_share * label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
@@ -112,8 +112,8 @@ def _classifier_bytes(settings: Settings, n_labels: int) -> int:
 def _smaller(settings: Settings, n_labels: int) -> dict[str, int]:
     """Settings that make the label classifiers smaller, one by one, and their bytes then."""
     changes: list[dict[str, Any]] = [
-        {"model.precision": "bfloat16"},
-        {"stage1.optimiser": "rowwise", "stage2.optimiser": "rowwise"},
+        {"network.precision": "bfloat16"},
+        {"stage1.optimizer": "rowwise", "stage2.optimizer": "rowwise"},
         {"stage1.average_from": 1.0, "stage2.average_from": 1.0},
     ]
     now, found = _classifier_bytes(settings, n_labels), {}
@@ -125,19 +125,19 @@ def _smaller(settings: Settings, n_labels: int) -> dict[str, int]:
 
 
 def _bytes_a_value(settings: Settings, *, label: bool) -> int:
-    """Of a large table in training: the value, the gradient of a step, the running mean, moments of the optimiser."""
-    size = HALF if label and settings.model.precision == "bfloat16" else FLOAT
+    """Of a large table in training: the value, the gradient of a step, the running mean, moments of the optimizer."""
+    size = HALF if label and settings.network.precision == "bfloat16" else FLOAT
     stages = (settings.stage1, settings.stage2)
     moments = {"rowwise": 0, "adamw": 2 * FLOAT}
     mean = size if any(stage.average_from < 1 for stage in stages) else 0
-    return size + FLOAT + mean + max(moments[stage.optimiser] for stage in stages)
+    return size + FLOAT + mean + max(moments[stage.optimizer] for stage in stages)
 
 
 def _stage_seconds(
     settings: Settings, stage: StageSettings, rows: float, n_labels: int, words: float, learned: bool
 ) -> float:
     dim, shortlist = settings.encoder.dim, min(settings.index.training_shortlist_size, n_labels)
-    if settings.model.kind == ONE_VERSUS_ALL:
+    if settings.network.kind == ONE_VERSUS_ALL:
         per_row = PER_DENSE_PRODUCT * 3 * dim * n_labels + (PER_PRODUCT * 3 + PER_UPDATE) * dim * words
         return known(stage.epochs) * rows * per_row
     beam = min(settings.index.beam_size + settings.index.parent_slots, known(settings.clustering.clusters))

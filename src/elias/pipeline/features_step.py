@@ -61,7 +61,7 @@ def features_step(context: FitContext) -> FeatureSet:
         "encoder": vars(s.encoder),
         "seed": s.run.seed,
         "threads": s.run.threads,
-        "folds": bool(s.fusion.draws),  # with folds, no rows are held out for the score model here
+        "folds": bool(s.score_model.folds),  # with folds, no rows are held out for the score model here
     }
     folder = context.run.step(STEP, depends, lambda part: _write(context, part))
     return _open(context, folder)
@@ -151,7 +151,7 @@ def inputs_of(rows: Rows, bow: sp.csr_matrix | None) -> Inputs:
 def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     """Row numbers of train, validation and calibration; validation rows come from a validation file if there is one."""
     wanted = known(settings.split.validation_rows)
-    for_score = 0 if settings.fusion.draws else known(settings.split.calibration_rows)
+    for_score = 0 if settings.score_model.folds else known(settings.split.calibration_rows)
     own_file = data.validation is not None and len(data.validation) > 0
     split = reserve(
         data.train,
@@ -170,7 +170,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
 
 def _near_duplicates_of(rows: Rows, settings: Settings) -> NearDuplicates | None:
     """Near-duplicates of rows, by a tf-idf of their own; none where there are no words."""
-    if not settings.split.twins or isinstance(rows.vectors, np.ndarray):
+    if not settings.split.near_duplicates or isinstance(rows.vectors, np.ndarray):
         return None
 
     def duplicates_of(asked: np.ndarray) -> list[np.ndarray]:

@@ -42,8 +42,8 @@ def build_model(context: FitContext) -> Path:
     network = train_network(context, features)
     ranking: list[Path] = []
     if has_ranking(context, features):
-        if context.settings.fusion.draws:
-            folds = range(context.settings.fusion.draws)
+        if context.settings.score_model.folds:
+            folds = range(context.settings.score_model.folds)
             held_out = [path for fold in folds if (path := cross_fit(context, fold)) is not None]
         else:
             held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
@@ -60,9 +60,9 @@ def cross_fit(context: FitContext, fold: int) -> Path | None:
     """
     settings = context.settings
     shared = " (shared with member 0)" if settings.run.member else ""
-    fold_of = f"fold {fold + 1} of {settings.fusion.draws}"
+    fold_of = f"fold {fold + 1} of {settings.score_model.folds}"
     context.progress.say(f"  score model, {fold_of}: a network and ranking parts without its rows{shared}")
-    changes = {"split.seed": settings.split.seed + 1 + fold, "fusion.draws": 0, "run.member": 0}
+    changes = {"split.seed": settings.split.seed + 1 + fold, "score_model.folds": 0, "run.member": 0}
     settings = settings.updated(changes)
     with context.run.below(f"fold-{fold}") as run:
         run.freeze(settings, settings, context.data.fingerprint(), restart=True)

@@ -153,7 +153,7 @@ def _stage_step(
             folder=folder, progress=context.progress, log=context.run.log,
         )  # fmt: skip
 
-    depends = {"stage": vars(stage.own), "index": vars(context.settings.index), "model": vars(context.settings.model)}
+    depends = {"stage": vars(stage.own), "index": vars(context.settings.index), "model": vars(context.settings.network)}
     return context.run.step(stage.name, depends, build, after=[after], scratch=[CHECKPOINT])
 
 

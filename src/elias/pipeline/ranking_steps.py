@@ -59,7 +59,7 @@ class RankingRows:
 
 def has_ranking(context: FitContext, features: FeatureSet) -> bool:
     """Whether the model gets a stacked ranker: it needs words."""
-    return context.settings.ranker.enabled and sp.issparse(features.bow)
+    return context.settings.ranking.kind != "none" and sp.issparse(features.bow)
 
 
 # -- 60, 80: ranking parts --------------------------------------------------------------------------------------------
@@ -81,39 +81,41 @@ def _parts_step(
     context: FitContext, features: FeatureSet, network: TrainedNetwork, name: str, *, every_row: bool
 ) -> Path:
     s = context.settings
-    depends: dict[str, Any] = {"lexical": vars(s.lexical), "ranker": vars(s.ranker), "seed": s.run.seed}
+    sections = (s.inverted_index, s.knn, s.linear_ranker, s.label_tree)
+    depends: dict[str, Any] = {type(section).__name__: vars(section) for section in sections}
+    depends |= {"network_candidates": s.ranking.network_candidates, "seed": s.run.seed}
 
     def build(folder: Path) -> None:
         rows = _all_rows(context, features) if every_row else _training_rows(features)
-        if s.ranker.label_tree:
-            options = {"seed": s.run.seed, "threads": context.threads}
-            build_label_tree(rows.bow, rows.labels, rows.excluded, s.ranker, **options).save(folder)
+        if s.label_tree.enabled:
+            options = {"leaf_size": s.label_tree.leaf_size, "seed": s.run.seed, "threads": context.threads}
+            build_label_tree(rows.bow, rows.labels, rows.excluded, s.linear_ranker, **options).save(folder)
         index = build_inverted_index(
-            *_for_inverted_index(rows, context, features), words_per_label=s.lexical.words_per_label,
-            label_text_weight=s.lexical.label_text_weight, threads=context.threads,
+            *_for_inverted_index(rows, context, features), words_per_label=s.inverted_index.words_per_label,
+            label_text_weight=s.inverted_index.label_text_weight, threads=context.threads,
         )  # fmt: skip
         index.save(folder)
-        if s.lexical.neighbours:
+        if s.knn.neighbors:
             build_knn(
-                rows.bow, rows.labels, rows.kinds, neighbors=s.lexical.neighbours,
-                words_per_text=s.lexical.words_per_text, budget=s.lexical.neighbour_postings,
+                rows.bow, rows.labels, rows.kinds, neighbors=s.knn.neighbors,
+                words_per_text=s.knn.words_per_text, budget=s.knn.postings_budget,
             ).save(folder)  # fmt: skip
         _train_ranker(context, features, network, rows, index, folder, every_row=every_row)
         write_json(folder / SUMMARY, _summary(s))
 
     # Without the network in it, the step is the same for all members of an ensemble, and is built once.
-    after = [features.folder, network.stage] if s.ranker.needs_network else [features.folder]
+    after = [features.folder, network.stage] if s.linear_ranker.needs_network else [features.folder]
     return context.run.step(name, depends, build, after=after, scratch=[SCRATCH])
 
 
 def _summary(s: Settings) -> dict[str, Any]:
     """ranking.json of a model with these settings."""
     return {
-        "network_candidates": s.fusion.candidates,
-        "word_candidates": s.lexical.candidates,
-        "knn": s.lexical.neighbours > 0,
-        "label_tree": s.ranker.label_tree,
-        "sees_phi": s.ranker.embedding,
+        "network_candidates": s.ranking.network_candidates,
+        "word_candidates": s.inverted_index.candidates,
+        "knn": s.knn.neighbors > 0,
+        "label_tree": s.label_tree.enabled,
+        "sees_phi": s.linear_ranker.embedding,
     }
 
 
@@ -124,27 +126,27 @@ def _train_ranker(
     """The linear ranker on the negatives that words retrieve, and the network where the settings say so."""
     s = context.settings
     found, seen = _candidates_by_words(index, rows, s), rows.bow
-    if s.ranker.needs_network:
+    if s.linear_ranker.needs_network:
         searcher = Searcher(open_network(context, network.stage))
         prepared = features.train.prepared
         if every_row:  # a transformer encodes all rows once more here
             with torch_threads(context.threads):
                 inputs = Inputs(texts=rows.texts, bow=rows.bow)
                 prepared = searcher.network.encoder.prepare(inputs, folder / SCRATCH)
-        if s.ranker.negatives_from != WORDS:
+        if s.linear_ranker.negatives_from != WORDS:
             found = np.concatenate([found, _candidates_by_network(searcher, prepared, rows, s)], axis=1)
-        if s.ranker.embedding:
+        if s.linear_ranker.embedding:
             phi = [searcher.encode(prepared, batch).phi_BD.cpu().numpy() for batch in _batches(rows.bow.shape[0])]
             seen = with_embedding(rows.bow, np.concatenate(phi))
     ranker = train_ranker(
-        seen, found, rows.labels, rows.excluded, s.ranker, n_words=rows.bow.shape[1], threads=context.threads
+        seen, found, rows.labels, rows.excluded, s.linear_ranker, n_words=rows.bow.shape[1], threads=context.threads
     )
     save_ranker(ranker, folder)
 
 
 def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -> np.ndarray:
     """[rows, m]: the best labels by words of every row that is no label text, PAD elsewhere."""
-    found = np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
+    found = np.full((len(rows.kinds), min(s.linear_ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
     ordinary = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
     for start in range(0, len(ordinary), ROWS_AT_ONCE):
         some = ordinary[start : start + ROWS_AT_ONCE]
@@ -155,7 +157,7 @@ def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -
 
 def _candidates_by_network(searcher: Searcher, prepared: Any, rows: RankingRows, s: Settings) -> np.ndarray:
     """The same by p, of all labels that the beams reach."""
-    found = np.full((len(rows.kinds), min(s.ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
+    found = np.full((len(rows.kinds), min(s.linear_ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
     ordinary = np.flatnonzero(rows.kinds == KIND_TEXT)
     for start in range(0, len(ordinary), BATCH):
         some = ordinary[start : start + BATCH]
@@ -178,10 +180,10 @@ def _all_rows(context: FitContext, features: FeatureSet) -> RankingRows:
 def _for_inverted_index(
     rows: RankingRows, context: FitContext, features: FeatureSet
 ) -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
-    """(tf-idf, labels, kinds), with the texts of labels that have no row, where `lexical.unseen` asks for them."""
+    """(tf-idf, labels, kinds), with the texts of labels that have no row, where `inverted_index.unseen_labels` asks for them."""
     s, labels, vectorizer = context.settings, context.data.labels, features.vectorizer
     unseen = unseen_labels(rows.labels, labels)
-    if vectorizer is None or not (s.lexical.unseen and s.features.label_texts and len(unseen)):
+    if vectorizer is None or not (s.inverted_index.unseen_labels and s.features.label_texts and len(unseen)):
         return rows.bow, rows.labels, rows.kinds
     count = len(unseen)
     texts = list(texts_of(labels, unseen, ids=s.features.label_ids))
@@ -207,7 +209,7 @@ def held_out_step(context: FitContext, features: FeatureSet, network: TrainedNet
         )
         held_out.save(folder)
 
-    depends = {"fusion": vars(context.settings.fusion)}
+    depends = {"score_model": vars(context.settings.score_model)}
     return context.run.step("65-held-out", depends, build, after=[network.stage, parts_folder])
 
 
@@ -236,15 +238,15 @@ def score_model_step(context: FitContext, held_out: Sequence[Path], after: Path)
     s = context.settings
 
     def build(folder: Path) -> None:
-        score_model = ScoreModel("product", s.ranker.loss)
+        score_model = ScoreModel("product", s.linear_ranker.loss)
         if held_out:
             score_model = fit_score_model(
-                HeldOutPredictions.join([HeldOutPredictions.load(path) for path in held_out]), s.fusion,
-                loss=s.ranker.loss, seed=noise_seed(s), threads=context.threads, say=context.progress.say,
+                HeldOutPredictions.join([HeldOutPredictions.load(path) for path in held_out]), s.score_model,
+                loss=s.linear_ranker.loss, seed=noise_seed(s), threads=context.threads, say=context.progress.say,
             )  # fmt: skip
         score_model.save(folder)
 
-    depends = {"fusion": vars(s.fusion), "loss": s.ranker.loss, "member": s.run.member}
+    depends = {"score_model": vars(s.score_model), "loss": s.linear_ranker.loss, "member": s.run.member}
     return context.run.step("70-score-model", depends, build, after=[after, *held_out])
 
 

@@ -18,7 +18,7 @@ import torch
 
 from .. import kernels
 from ..core.files import read_tensors, write_tensors
-from ..core.settings import FusionSettings
+from ..core.settings import ScoreModelSettings
 from .calibration import fit_calibration
 from .features import Features, stack, take
 from .score_model import ScoreModel, fit_score
@@ -68,7 +68,7 @@ class HeldOutPredictions:
 
 
 def fit_score_model(
-    held_out: HeldOutPredictions, settings: FusionSettings, *, loss: str, seed: int, threads: int = 1,
+    held_out: HeldOutPredictions, settings: ScoreModelSettings, *, loss: str, seed: int, threads: int = 1,
     say: Callable[[str], None] = lambda line: None,
 ) -> ScoreModel:  # fmt: skip
     """A score model and its calibration; p q where too few rows have a right candidate.

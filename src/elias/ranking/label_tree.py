@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
-from ..core.settings import RankerSettings
+from ..core.settings import LinearRankerSettings
 from ..encoders.centroids import label_centroids, rows_by_label
 from ..index.clustering import balanced_clusters
 from .linear_ranker import NO_POSITIVES, TrainingPairs, solve
@@ -33,7 +33,7 @@ FANOUT = 4  # a node has 2^4 children
 WIDEST = 5  # the top has 2^5 nodes at most
 ITERATIONS = 8  # of a division of labels in two
 LOSS = "squared-hinge"
-EPSILON = 0.5  # tolerance of the solver; 0.1 takes half as long again and gains nothing (docs/experiments)
+TOLERANCE = 0.5  # tolerance of the solver; 0.1 takes half as long again and gains nothing (docs/experiments)
 TOP = -1  # the parent of those that have none
 PAIRS_AT_ONCE = 1 << 24
 PIECES = 128  # of the nodes that threads take in turn
@@ -70,13 +70,13 @@ class LabelTree:
 
 
 def build_label_tree(
-    bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, settings: RankerSettings, *, seed: int = 0,
-    threads: int = 1,
+    bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, settings: LinearRankerSettings, *,
+    leaf_size: int = 32, seed: int = 0, threads: int = 1,
 ) -> LabelTree:  # fmt: skip
     """The tree of some rows. Labels without a positive stay outside: no weights, no parent, a bias of -1."""
     texts = rows_by_label(labels)
     learned = np.diff(texts.indptr) > 0
-    levels, settings = levels_of(int(learned.sum()), settings.leaf), replace(settings, loss=LOSS, epsilon=EPSILON)
+    levels, settings = levels_of(int(learned.sum()), leaf_size), replace(settings, loss=LOSS, tolerance=TOLERANCE)
     leaf_of = balanced_clusters(
         label_centroids(bow, labels), 1 << levels[0], seed=seed, members=learned, iterations=ITERATIONS, threads=threads
     )
@@ -101,7 +101,7 @@ class Level(NamedTuple):
     group: np.ndarray  # the parent of each node, -1 outside the tree
 
 
-def _solve_level(bow: sp.csr_matrix, level: Level, settings: RankerSettings, threads: int) -> SparseRows:
+def _solve_level(bow: sp.csr_matrix, level: Level, settings: LinearRankerSettings, threads: int) -> SparseRows:
     """One classifier per node, its own texts against the other texts of its parent; some nodes at a time."""
     most = np.where(level.group >= 0, np.diff(level.above.indptr)[level.group], 0)
     piece, parts = np.cumsum(most) // PAIRS_AT_ONCE, []

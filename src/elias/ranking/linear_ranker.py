@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
-from ..core.settings import RankerSettings
+from ..core.settings import LinearRankerSettings
 from ..encoders.centroids import normalize_rows
 from .sparse_rows import SparseRows
 
@@ -84,7 +84,7 @@ def _pairs_reference(candidates: np.ndarray, labels: sp.csr_matrix, excluded: sp
 
 def train_ranker(
     features: sp.csr_matrix, candidates: np.ndarray, labels: sp.csr_matrix, excluded: sp.csr_matrix,
-    settings: RankerSettings, *, n_words: int | None = None, threads: int = 1,
+    settings: LinearRankerSettings, *, n_words: int | None = None, threads: int = 1,
 ) -> SparseRows:  # fmt: skip
     """The classifiers of all labels. Columns from `n_words` on (None: there are none) are those of phi."""
     n_labels = labels.shape[1]
@@ -98,7 +98,7 @@ def train_ranker(
 
 
 def solve(
-    features: sp.csr_matrix, pairs: TrainingPairs, settings: RankerSettings, *, n_words: int | None = None,
+    features: sp.csr_matrix, pairs: TrainingPairs, settings: LinearRankerSettings, *, n_words: int | None = None,
     labels_at_once: int = LABELS_AT_ONCE, threads: int = 1,
 ) -> SparseRows:  # fmt: skip
     """One classifier per range of the pairs."""
@@ -113,7 +113,7 @@ def solve(
     parts = kernels.run_ranges(
         solve_labels, cuts, threads, pairs.starts, pairs.ends, pairs.rows, pairs.signs, features.indptr,
         features.indices, features.data, squares, features.shape[1], LOSSES[settings.loss], settings.cost,
-        settings.epsilon, settings.passes, settings.least_weight, words_end,
+        settings.tolerance, settings.max_iterations, settings.min_weight, words_end,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -121,13 +121,13 @@ def solve(
 
 
 def _solve_reference(
-    features: sp.csr_matrix, pairs: TrainingPairs, settings: RankerSettings, words_end: int
+    features: sp.csr_matrix, pairs: TrainingPairs, settings: LinearRankerSettings, words_end: int
 ) -> SparseRows:
     """Label by label with liblinear."""
     rows, biases = [], np.zeros(len(pairs), dtype=np.float32)
     for label, (x, y) in enumerate(_problems(features, pairs)):
         weights, biases[label] = _liblinear(x, y, settings) if len(y) else (np.zeros(features.shape[1]), 0.0)
-        small = (np.abs(weights) < settings.least_weight) & (np.arange(len(weights)) < words_end)
+        small = (np.abs(weights) < settings.min_weight) & (np.arange(len(weights)) < words_end)
         rows.append(sp.csr_matrix(np.where(small, 0.0, weights)[None], dtype=np.float32))
     matrix = sp.csr_matrix(sp.vstack(rows, format="csr")) if rows else sp.csr_matrix((0, features.shape[1]))
     return SparseRows.from_csr(matrix, biases)
@@ -138,7 +138,7 @@ def _problems(features: sp.csr_matrix, pairs: TrainingPairs) -> Iterator[tuple[s
         yield sp.csr_matrix(features[pairs.rows[start:end]]), pairs.signs[start:end]
 
 
-def _liblinear(x: sp.csr_matrix, y: np.ndarray, settings: RankerSettings) -> tuple[np.ndarray, float]:
+def _liblinear(x: sp.csr_matrix, y: np.ndarray, settings: LinearRankerSettings) -> tuple[np.ndarray, float]:
     """(weights, bias) of one classifier."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
@@ -147,7 +147,7 @@ def _liblinear(x: sp.csr_matrix, y: np.ndarray, settings: RankerSettings) -> tup
     if (y == y[0]).all():  # scikit-learn wants two classes: one pair more, which counts for almost nothing
         x = sp.csr_matrix(sp.vstack([x, sp.csr_matrix((1, x.shape[1]))], format="csr"))
         y, sample_weight = np.append(y, -y[0]), np.append(sample_weight, 1e-9)
-    options: dict[str, Any] = {"C": settings.cost, "tol": settings.epsilon, "max_iter": settings.passes}
+    options: dict[str, Any] = {"C": settings.cost, "tol": settings.tolerance, "max_iter": settings.max_iterations}
     if settings.loss == "logistic":
         solver = LogisticRegression(solver="liblinear", dual=True, random_state=0, **options)
     else:

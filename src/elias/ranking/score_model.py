@@ -26,7 +26,7 @@ from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_object, write_json
 from ..core.predictions import PAD
-from ..core.settings import FusionSettings, known
+from ..core.settings import ScoreModelSettings, known
 from ..kernels.features import FEATURES
 from .calibration import NO_CURVE, IsotonicCalibration
 from .features import Features
@@ -232,7 +232,7 @@ class ScoreModel:
             raise ModelError(f"{path}: not a score model of elias ({problem}); restore it from a copy") from None
 
 
-def fit_score(features: Features, right: np.ndarray, settings: FusionSettings, loss: str, seed: int) -> ScoreModel:
+def fit_score(features: Features, right: np.ndarray, settings: ScoreModelSettings, loss: str, seed: int) -> ScoreModel:
     """Learn the score from candidates [texts, m] and whether each is right."""
     if settings.kind == "product":
         return ScoreModel("product", loss)
@@ -243,7 +243,7 @@ def fit_score(features: Features, right: np.ndarray, settings: FusionSettings, l
     return ScoreModel("learned", loss, learned=_fit_learned(features, right, settings, seed))
 
 
-def _fit_learned(features: Features, right: np.ndarray, settings: FusionSettings, seed: int) -> LearnedScore:
+def _fit_learned(features: Features, right: np.ndarray, settings: ScoreModelSettings, seed: int) -> LearnedScore:
     import torch
 
     inputs, real = score_inputs(features), features.labels >= 0
@@ -252,7 +252,7 @@ def _fit_learned(features: Features, right: np.ndarray, settings: FusionSettings
     x = torch.from_numpy(np.clip((inputs - mean) / spread, -FARTHEST, FARTHEST))
     y, mask = torch.from_numpy(right.astype(np.float32)), torch.from_numpy(real)
     generator = torch.Generator().manual_seed(seed)
-    n_units, epochs = known(settings.hidden), known(settings.epochs)
+    n_units, epochs = known(settings.hidden_units), known(settings.epochs)
     hidden = torch.randn(N_INPUTS, n_units, generator=generator) / N_INPUTS**0.5
     units = [torch.zeros(n_units), torch.zeros(n_units)]
     weights = [torch.zeros(N_INPUTS), hidden, *units, torch.zeros(1)]

@@ -52,8 +52,8 @@ def new_network(
         clusters = _cluster_layer(sums_CD, stage.own.gain / settings.encoder.radius)
     is_carried = previous is not None and stage.own.classifiers == "carried"
     weights, biases = _carried(previous) if previous is not None and is_carried else _new_classifiers(sums_LD, stage)
-    dtype = torch.bfloat16 if settings.model.precision == "bfloat16" else torch.float32
-    kind = OneVersusAll if settings.model.kind == ONE_VERSUS_ALL else Network
+    dtype = torch.bfloat16 if settings.network.precision == "bfloat16" else torch.float32
+    kind = OneVersusAll if settings.network.kind == ONE_VERSUS_ALL else Network
     return kind(
         encoder,
         clusters.to(device),

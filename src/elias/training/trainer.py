@@ -95,17 +95,17 @@ class Optimizer:
         """`seed` is that of the rounding of bfloat16 tables."""
         self.settings = settings
         rates = {
-            "encoder": settings.rate_encoder,
-            "transformer": settings.rate_transformer,
-            "clusters": settings.rate_clusters,
-            "classifiers": settings.rate_classifiers,
-            "edges": settings.rate_edges,
+            "encoder": settings.learning_rate_encoder,
+            "transformer": settings.learning_rate_transformer,
+            "clusters": settings.learning_rate_clusters,
+            "classifiers": settings.learning_rate_classifiers,
+            "edges": settings.learning_rate_edges,
         }
         self.table_rates: list[tuple[EmbeddingTable, float]] = []
         for name, table in network.tables().items():
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
-            decay = 0.0 if name == "classifier_biases" else settings.decay
-            kind = settings.optimiser if table.width > 1 else "adamw"
+            decay = 0.0 if name == "classifier_biases" else settings.weight_decay
+            kind = settings.optimizer if table.width > 1 else "adamw"
             table.optimizer = RowOptimizer(kind=kind, decay=decay, epsilon=settings.epsilon)
             table.start()
             table.key = key(seed, name)
@@ -114,7 +114,9 @@ class Optimizer:
         for group, parameters in dense_groups(network).items():
             plain = [parameter for parameter in parameters if parameter.dim() < 2]  # biases and norms
             decayed = [parameter for parameter in parameters if parameter.dim() >= 2]
-            groups += [{"params": decayed, "rate": rates[group], "weight_decay": settings.decay}] if decayed else []
+            groups += (
+                [{"params": decayed, "rate": rates[group], "weight_decay": settings.weight_decay}] if decayed else []
+            )
             groups += [{"params": plain, "rate": rates[group], "weight_decay": 0.0}] if plain else []
         self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon)
         self.waiting: list[tuple[EmbeddingTable, Tensor, Tensor]] = []
