@@ -180,7 +180,7 @@ def _all_rows(context: FitContext, features: FeatureSet) -> RankingRows:
 def _for_inverted_index(
     rows: RankingRows, context: FitContext, features: FeatureSet
 ) -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
-    """(tf-idf, labels, kinds), with the texts of labels that have no row, where `inverted_index.unseen_labels` asks for them."""
+    """(tf-idf, labels, kinds); with `inverted_index.unseen_labels` also the texts of labels that have no row."""
     s, labels, vectorizer = context.settings, context.data.labels, features.vectorizer
     unseen = unseen_labels(rows.labels, labels)
     if vectorizer is None or not (s.inverted_index.unseen_labels and s.features.label_texts and len(unseen)):
