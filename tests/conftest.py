@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from helpers.processes import PLUS, SMALL
+from helpers.processes import STACKED, SMALL
 from helpers.tiny_dataset import fit_tiny, write_tiny_dataset
 
 if TYPE_CHECKING:
@@ -59,22 +59,22 @@ def tiny_model(tiny_model_folder: Path) -> Model:
 
 
 @pytest.fixture(scope="session")
-def plus_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with the sparse side and a learned final score: ELIAS++."""
-    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("plus-model") / "model", PLUS)
+def stacked_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the stacked ranker, its score learned on held-out rows."""
+    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("stacked-model") / "model", STACKED)
 
 
 @pytest.fixture(scope="session")
-def plus_model(plus_folder: Path) -> Model:
+def stacked_model(stacked_folder: Path) -> Model:
     from elias.model.storage import load_model
 
-    return load_model(plus_folder, threads=2)
+    return load_model(stacked_folder, threads=2)
 
 
 @pytest.fixture(scope="session")
 def ensemble_folder(tiny_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two members of it."""
-    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("ensemble") / "both", PLUS, members=2)
+    return fit_tiny(tiny_dataset, tmp_path_factory.mktemp("ensemble") / "both", STACKED, members=2)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from elias.encoders import Inputs, load_encoder
 from elias.encoders.pretrained import open_folder, packaged_model_folder
 from elias.encoders.tokens import Tokens
 from elias.encoders.transformer import TransformerEncoder
-from helpers.processes import PLUS
+from helpers.processes import STACKED
 from helpers.tiny_bert import DIM, MINILM, ROWS, SPECIAL, TEXTS, Make, _no_network, context_on, make, slow_h, tiny_bert
 
 __all__ = ["_no_network", "make", "tiny_bert"]  # fixtures
@@ -162,7 +162,7 @@ def test_a_hybrid_model_is_fitted_saved_and_loaded(tiny_bert: Path, tmp_path: Pa
     texts = [f"w{number % 5} w{5 + number % 3} w{20 + number % 20}" for number in range(60)]
     data = elias.Dataset.from_lists(texts, [[f"label {number % 5}"] for number in range(60)])
     changes = {
-        **PLUS, "encoder.kind": "hybrid", "encoder.model": str(tiny_bert), "encoder.max_length": 16,
+        **STACKED, "encoder.kind": "hybrid", "encoder.model": str(tiny_bert), "encoder.max_length": 16,
         "clustering.clusters": 2, "split.calibration_rows": 20,
     }  # fmt: skip
     model = elias.fit(data, settings=elias.Settings().updated(changes), run_dir=tmp_path / "run")

@@ -10,14 +10,14 @@ import tempfile
 from pathlib import Path
 
 from elias import load, load_dataset
-from helpers.processes import PLUS
+from helpers.processes import STACKED
 from helpers.tiny_dataset import fit_tiny, write_tiny_dataset
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = write_tiny_dataset(Path(folder))
-        model = load(fit_tiny(data, Path(folder) / "model", PLUS, members=2), threads=2)
+        model = load(fit_tiny(data, Path(folder) / "model", STACKED, members=2), threads=2)
         test = load_dataset(data).test
         assert test is not None
         assert test.texts is not None

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from elias import Dataset, Model
 
 SMALL: dict[str, Any] = {
-    "ranking.kind": "none",  # the network alone; ELIAS++ has tests of its own
+    "ranking.kind": "none",  # the network alone
     "clustering.clusters": 4,
     "encoder.dim": 16,
     "stage1.epochs": 2,
     "stage2.epochs": 2,
     "run.threads": 2,
 }
-PLUS: dict[str, Any] = {  # ELIAS++ with a final score and probabilities
+STACKED: dict[str, Any] = {  # with the stacked ranker and probabilities
     **SMALL,
     "ranking.kind": "stacked",
     "split.calibration_rows": 100,
@@ -103,10 +103,10 @@ def content(folder: Path, pattern: str = "*") -> dict[str, bytes]:
 
 
 def fitted(data: Dataset, **changes: Any) -> Model:
-    """ELIAS++ in this process; a setting's dot is written as two underscores."""
+    """A model with the stacked ranker, fitted in this process; a setting's dot is written as two underscores."""
     import elias
 
     named = {key.replace("__", "."): value for key, value in changes.items()}
-    model = elias.fit(data, settings=elias.Settings().updated({**PLUS, **named}))
+    model = elias.fit(data, settings=elias.Settings().updated({**STACKED, **named}))
     assert isinstance(model, elias.Model)
     return model

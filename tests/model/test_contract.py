@@ -43,7 +43,7 @@ def predictor(request: pytest.FixtureRequest, tiny_dataset: Path, tiny_model: Mo
     if request.param == KINDS[1]:
         return fitted(data, **{"stage2.epochs": 0}), texts
     if request.param in KINDS[4:]:
-        return request.getfixturevalue("ensemble" if request.param == "ensemble" else "plus_model"), texts
+        return request.getfixturevalue("ensemble" if request.param == "ensemble" else "stacked_model"), texts
     assert tiny_model.vectorizer is not None
     assert data.train.texts is not None
     vectors = tiny_model.vectorizer.transform(list(data.train.texts))

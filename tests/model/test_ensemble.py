@@ -27,7 +27,7 @@ from elias.model.model import Model
 from elias.model.storage import load_model
 from elias.pipeline import fit as fitting
 from elias.pipeline.fit import SHARED, fit_to
-from helpers.processes import PLUS, SMALL, content, here, one_line, sets, start, wait_until
+from helpers.processes import STACKED, SMALL, content, here, one_line, sets, start, wait_until
 
 # -- the mean ---------------------------------------------------------------------------------------------------------
 
@@ -132,12 +132,12 @@ def test_it_is_at_least_about_as_good_as_its_members(ensemble: Ensemble, tiny_da
     assert together["P@1"] > 60
 
 
-def test_members_differ_where_they_should(ensemble_folder: Path, plus_folder: Path) -> None:
+def test_members_differ_where_they_should(ensemble_folder: Path, stacked_folder: Path) -> None:
     """Member 0 is the model that a fit without members makes; what needs no clustering is one file for all."""
     runs = ensemble_folder.with_name("both.run")
     alone, first, second = (
         content(folder, "*.safetensors")
-        for folder in (plus_folder, ensemble_folder / "member-0", ensemble_folder / "member-1")
+        for folder in (stacked_folder, ensemble_folder / "member-0", ensemble_folder / "member-1")
     )
     assert first == alone
     assert first["index.safetensors"] != second["index.safetensors"]
@@ -165,16 +165,16 @@ def test_saved_and_loaded(ensemble: Ensemble, texts: list[str], tmp_path: Path) 
         ensemble.save(tmp_path / "copy")
 
 
-def test_members_of_other_labels_are_refused(plus_model: Model, ensemble: Ensemble) -> None:
-    other = replace(plus_model, labels=LabelSet([*plus_model.labels.ids[:-1], "another"]))
+def test_members_of_other_labels_are_refused(stacked_model: Model, ensemble: Ensemble) -> None:
+    other = replace(stacked_model, labels=LabelSet([*stacked_model.labels.ids[:-1], "another"]))
     with pytest.raises(ModelError, match="member 1 has other labels than member 0; fit them on the same data"):
         Ensemble([ensemble.members[0], other])
     with pytest.raises(InputError, match="at least one member"):
         Ensemble([])
 
 
-def test_a_member_without_calibration_takes_the_probabilities_away(plus_model: Model, tiny_model: Model) -> None:
-    mixed = Ensemble([plus_model, tiny_model])
+def test_a_member_without_calibration_takes_the_probabilities_away(stacked_model: Model, tiny_model: Model) -> None:
+    mixed = Ensemble([stacked_model, tiny_model])
     assert not mixed.gives_probabilities
     with pytest.raises(InputError, match=r"split\.calibration_rows"):
         mixed.predict(["a"], threshold=0.5)
@@ -210,7 +210,7 @@ def test_a_damaged_list_of_members_is_refused(text: str, says: str, ensemble_fol
 def test_interrupted_and_gone_on(ensemble_folder: Path, tiny_dataset: Path, tmp_path: Path, texts: list[str]) -> None:
     """Killed in its second member, the same command goes on there and makes the same files."""
     output, run = tmp_path / "both", tmp_path / "both.run"
-    arguments = ("fit", tiny_dataset, "-o", output, "--members", "2", *sets(PLUS))
+    arguments = ("fit", tiny_dataset, "-o", output, "--members", "2", *sets(STACKED))
     process = start(*arguments)
     wait_until((run / "member-1" / "20-clusters" / "done.json").exists, process)
     process.kill()

@@ -29,15 +29,15 @@ from elias.pipeline import sparse_side
 from elias.pipeline.features_step import all_rows, reserve_rows
 from elias.pipeline.fit import fit_to
 from elias.ranking.cross_fitting import ENOUGH
-from helpers.processes import NEITHER, PLUS, content, fitted, here, sets, start, wait_until
+from helpers.processes import NEITHER, STACKED, content, fitted, here, sets, start, wait_until
 
 # -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
 
 
-def test_saved_and_loaded(plus_model: Model, texts: list[str], tmp_path: Path) -> None:
-    plus_model.save(tmp_path / "copy")
+def test_saved_and_loaded(stacked_model: Model, texts: list[str], tmp_path: Path) -> None:
+    stacked_model.save(tmp_path / "copy")
     loaded = load_model(tmp_path / "copy", threads=2)
-    before, after = plus_model.predict(texts, k=9, explain=True), loaded.predict(texts, k=9, explain=True)
+    before, after = stacked_model.predict(texts, k=9, explain=True), loaded.predict(texts, k=9, explain=True)
     np.testing.assert_array_equal(after.labels, before.labels)
     np.testing.assert_array_equal(after.scores, before.scores)
     assert before.parts is not None
@@ -46,16 +46,16 @@ def test_saved_and_loaded(plus_model: Model, texts: list[str], tmp_path: Path) -
         np.testing.assert_array_equal(after.parts[name], values)
 
 
-def test_compacted_it_keeps_its_sparse_side(plus_model: Model, texts: list[str], tmp_path: Path) -> None:
-    compact(plus_model, precision="int8").save(tmp_path / "small")
+def test_compacted_it_keeps_its_sparse_side(stacked_model: Model, texts: list[str], tmp_path: Path) -> None:
+    compact(stacked_model, precision="int8").save(tmp_path / "small")
     small = load_model(tmp_path / "small", threads=2)
     assert small.gives_probabilities
-    before, after = plus_model.predict(texts, k=1), small.predict(texts, k=1)
+    before, after = stacked_model.predict(texts, k=1), small.predict(texts, k=1)
     assert (before.labels == after.labels).mean() > 0.95
 
 
 def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: list[str]) -> None:
-    kept = {key: value for key, value in PLUS.items() if not key.startswith(("clustering", "stage"))}
+    kept = {key: value for key, value in STACKED.items() if not key.startswith(("clustering", "stage"))}
     settings = Settings().updated({**kept, "network.kind": "one-versus-all", "stage1.epochs": 1})
     model = elias.fit(data, settings=settings)
     assert isinstance(model, Model)
@@ -77,8 +77,10 @@ def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: li
         ("neighbours.safetensors", None),
     ],
 )
-def test_damaged_files_are_refused(plus_folder: Path, tmp_path: Path, name: str, change: dict[str, Any] | None) -> None:
-    load_model(plus_folder).save(tmp_path / "copy")
+def test_damaged_files_are_refused(
+    stacked_folder: Path, tmp_path: Path, name: str, change: dict[str, Any] | None
+) -> None:
+    load_model(stacked_folder).save(tmp_path / "copy")
     path = tmp_path / "copy" / name
     if change is None:
         path.unlink()
@@ -89,12 +91,14 @@ def test_damaged_files_are_refused(plus_folder: Path, tmp_path: Path, name: str,
 
 
 @pytest.mark.parametrize("kind", ["product", "tree"])
-def test_the_other_final_scores(kind: str, data: Dataset, texts: list[str], tmp_path: Path, plus_folder: Path) -> None:
+def test_the_other_final_scores(
+    kind: str, data: Dataset, texts: list[str], tmp_path: Path, stacked_folder: Path
+) -> None:
     """Only the last steps are done again: everything else of the run is that of the learned score."""
     from elias.core.files import link_tree
 
-    link_tree(plus_folder.with_name("model.run"), tmp_path / "model.run")
-    settings = Settings().updated({**PLUS, "score_model.kind": kind, "linear_ranker.loss": "squared-hinge"})
+    link_tree(stacked_folder.with_name("model.run"), tmp_path / "model.run")
+    settings = Settings().updated({**STACKED, "score_model.kind": kind, "linear_ranker.loss": "squared-hinge"})
     model = load_model(fit_to(data, tmp_path / "model", settings=settings, force=True), threads=2)
     log = [json.loads(line) for line in (tmp_path / "model.run" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log if "step" in line][-2:] == ["70-fusion", "90-model"]
@@ -107,14 +111,14 @@ def test_the_other_final_scores(kind: str, data: Dataset, texts: list[str], tmp_
     assert (found.scores[found.labels >= 0] >= 0.2).all()
 
 
-def test_the_network_does_not_depend_on_the_sparse_side(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
+def test_the_network_does_not_depend_on_the_sparse_side(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
     """Another ranker or other words: both stages stay, bit for bit that of a fresh run with those settings."""
     from elias.core.files import link_tree
 
     run = tmp_path / "model.run"
-    link_tree(plus_folder.with_name("model.run"), run)
+    link_tree(stacked_folder.with_name("model.run"), run)
     (run / "log.jsonl").unlink()
-    changes = {**PLUS, "linear_ranker.cost": 0.3, "inverted_index.words_per_label": 9}
+    changes = {**STACKED, "linear_ranker.cost": 0.3, "inverted_index.words_per_label": 9}
     output = fit_to(data, tmp_path / "model", settings=Settings().updated(changes), force=True)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log if "step" in line] == ["12-ranker", "14-ranker", "70-fusion", "90-model"]
@@ -126,14 +130,14 @@ def test_the_network_does_not_depend_on_the_sparse_side(data: Dataset, tmp_path:
     assert not (off / "ranker.safetensors").exists()
 
 
-def test_refitted_on_all_rows_or_not(plus_folder: Path, plus_model: Model, data: Dataset, tmp_path: Path) -> None:
+def test_refitted_on_all_rows_or_not(stacked_folder: Path, stacked_model: Model, data: Dataset, tmp_path: Path) -> None:
     """The final score is learned with a ranker that has not seen the calibration rows; the model's own has."""
-    run = plus_folder.with_name("model.run")
+    run = stacked_folder.with_name("model.run")
     held_out, every = (read_tensors(run / step / "ranker.safetensors")[0] for step in ("12-ranker", "14-ranker"))
     assert len(held_out["ranker.weights"]) != len(every["ranker.weights"])
-    assert plus_model.plus is not None
-    np.testing.assert_array_equal(plus_model.plus.ranker.weights, every["ranker.weights"])
-    without = Settings().updated({**PLUS, **NEITHER, "ranker.refit": False})
+    assert stacked_model.plus is not None
+    np.testing.assert_array_equal(stacked_model.plus.ranker.weights, every["ranker.weights"])
+    without = Settings().updated({**STACKED, **NEITHER, "ranker.refit": False})
     output = fit_to(data, tmp_path / "model", settings=without)
     assert not (tmp_path / "model.run" / "14-ranker").exists()
     model = load_model(output)
@@ -143,7 +147,7 @@ def test_refitted_on_all_rows_or_not(plus_folder: Path, plus_model: Model, data:
 
 def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negatives are found for some rows at a time; label texts find none."""
-    settings = resolve(Settings().updated(PLUS), data.size())
+    settings = resolve(Settings().updated(STACKED), data.size())
     vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or []), min_df=1, max_words=5000)
     bow, rows = all_rows(data, settings, vectorizer)
     made = []
@@ -166,11 +170,11 @@ def test_logistic_ranker(data: Dataset, texts: list[str]) -> None:
     assert evaluate_model(model, data).metrics["P@1"] > 40
 
 
-def test_vectors_sparse_and_dense(plus_model: Model, data: Dataset) -> None:
+def test_vectors_sparse_and_dense(stacked_model: Model, data: Dataset) -> None:
     """Sparse vectors, of either sign and any length, have words; dense ones have none: the sparse side stays off."""
-    assert plus_model.vectorizer is not None
+    assert stacked_model.vectorizer is not None
     rng = np.random.default_rng(0)
-    bow = plus_model.vectorizer.transform(list(data.train.texts or []))
+    bow = stacked_model.vectorizer.transform(list(data.train.texts or []))
     signs = sp.diags(rng.choice([-3.0, 3.0], size=bow.shape[1]))
     vectors = sp.csr_matrix(bow @ signs, dtype=np.float32)
     small = {key.replace(".", "__"): value for key, value in NEITHER.items()}
@@ -252,7 +256,7 @@ def test_fitted_with_a_validation_file(data: Dataset, texts: list[str], tmp_path
     names = [[data.labels.ids[label] for label in row.indices] for row in data.test.labels]
     train = [[data.labels.ids[label] for label in row.indices] for row in data.train.labels]
     both = Dataset.from_lists(list(data.train.texts or []), train, validation_texts=texts, validation_labels=names)
-    settings = Settings().updated({**PLUS, **NEITHER, "split.calibration_rows": 60})
+    settings = Settings().updated({**STACKED, **NEITHER, "split.calibration_rows": 60})
     model = load_model(fit_to(both, tmp_path / "model", settings=settings))
     assert model.plus is not None
     assert model.plus.fusion.probability is not None
@@ -264,30 +268,32 @@ def test_fitted_with_a_validation_file(data: Dataset, texts: list[str], tmp_path
 # -- killed -----------------------------------------------------------------------------------------------------------
 
 
-def test_killed_in_the_sparse_steps_it_is_the_same_model(plus_folder: Path, tiny_dataset: Path, tmp_path: Path) -> None:
+def test_killed_in_the_sparse_steps_it_is_the_same_model(
+    stacked_folder: Path, tiny_dataset: Path, tmp_path: Path
+) -> None:
     output, run = tmp_path / "model", tmp_path / "model.run"
     moments: list[Callable[[], bool]] = [
         (run / "12-ranker.part" / "lexical.safetensors").exists,
         (run / "70-fusion.part" / "begun.json").exists,
     ]
     for moment in moments:
-        process = start("fit", tiny_dataset, "-o", output, *sets(PLUS))
+        process = start("fit", tiny_dataset, "-o", output, *sets(STACKED))
         wait_until(moment, process)
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         assert not output.exists()
-    done = here("fit", tiny_dataset, "-o", output, *sets(PLUS))
+    done = here("fit", tiny_dataset, "-o", output, *sets(STACKED))
     assert done.returncode == 0, done.stderr
     assert "calibration error" in done.stderr
     for pattern in ("*.safetensors", "fusion.json", "plus.json"):
         ours = content(output, pattern)
         assert ours
-        assert ours == content(plus_folder, pattern)
+        assert ours == content(stacked_folder, pattern)
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_switched_off_no_file_of_it_is_there(plus_folder: Path, tiny_model_folder: Path) -> None:
+def test_switched_off_no_file_of_it_is_there(stacked_folder: Path, tiny_model_folder: Path) -> None:
     files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors"}
     files |= {"neighbours.safetensors", "label_tree.safetensors"}
-    assert set(content(plus_folder)) - set(content(tiny_model_folder)) == files
+    assert set(content(stacked_folder)) - set(content(tiny_model_folder)) == files

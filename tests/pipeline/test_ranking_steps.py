@@ -28,7 +28,7 @@ from elias.pipeline.ranking_steps import leaving_out
 from elias.pipeline.sparse_side import found_by_network
 from elias.ranking.linear_ranker import with_embedding
 from elias.training.trainer import TrainingRows
-from helpers.processes import PLUS, content
+from helpers.processes import STACKED, content
 
 PAIRS = [("red", "car"), ("green", "tree"), ("old", "house"), ("new", "boat"), ("red", "rose"), ("big", "dog")]
 NETWORK = ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
@@ -46,12 +46,12 @@ def built(run: Path) -> list[str]:
     return [record["step"] for record in lines if "step" in record]
 
 
-def refitted(data: Dataset, plus_folder: Path, output: Path, members: int = 1, **changes: Any) -> Path:
-    """A fit of other settings in a copy of the run of `plus_folder`."""
+def refitted(data: Dataset, stacked_folder: Path, output: Path, members: int = 1, **changes: Any) -> Path:
+    """A fit of other settings in a copy of the run of `stacked_folder`."""
     run = output.with_name(output.name + ".run")
-    link_tree(plus_folder.with_name("model.run"), run if members == 1 else run / "member-0")
+    link_tree(stacked_folder.with_name("model.run"), run if members == 1 else run / "member-0")
     (run / "log.jsonl").unlink(missing_ok=True)
-    settings = Settings().updated({**PLUS, **{f"ranker.{key}": value for key, value in changes.items()}})
+    settings = Settings().updated({**STACKED, **{f"ranker.{key}": value for key, value in changes.items()}})
     return fit_to(data, output, settings=settings, force=True, members=members)
 
 
@@ -101,9 +101,9 @@ def test_rows_left_out_have_no_labels_and_no_weight() -> None:
 
 @pytest.mark.parametrize("changes", [{"negatives_from": "beam"}, {"embedding": True, "embedding_scale": 0.5}])
 def test_it_is_trained_after_the_network(
-    data: Dataset, tmp_path: Path, plus_folder: Path, changes: dict[str, Any]
+    data: Dataset, tmp_path: Path, stacked_folder: Path, changes: dict[str, Any]
 ) -> None:
-    output, run = refitted(data, plus_folder, tmp_path / "model", **changes), tmp_path / "model.run"
+    output, run = refitted(data, stacked_folder, tmp_path / "model", **changes), tmp_path / "model.run"
     assert built(run) == ["12-words", "14-words", "60-ranker", "62-ranker", "70-fusion", "90-model"], "and no stage"
     assert content(run / "12-words", "lex*") == content(run / "12-ranker", "lex*")
     assert content(output, "lex*") == content(run / "14-words", "lex*")
@@ -118,14 +118,14 @@ def test_it_is_trained_after_the_network(
     again = load_model(tmp_path / "copy", threads=2).predict(texts, k=9)
     np.testing.assert_array_equal(again.labels, found.labels)
     np.testing.assert_array_equal(again.scores, found.scores)
-    refitted_again = {**PLUS, **{f"ranker.{key}": value for key, value in changes.items()}}
+    refitted_again = {**STACKED, **{f"ranker.{key}": value for key, value in changes.items()}}
     fit_to(data, output, settings=Settings().updated(refitted_again), force=True)
     assert not (run / "log.jsonl").exists(), "finished and unchanged: nothing ran"
 
 
-def test_the_margin_is_that_of_both(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
+def test_the_margin_is_that_of_both(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
     """ranker = q of w . [tf-idf, scale phi / |phi|] + b, with no weight of phi dropped."""
-    output = refitted(data, plus_folder, tmp_path / "model", embedding=True, embedding_scale=0.5, loss="logistic")
+    output = refitted(data, stacked_folder, tmp_path / "model", embedding=True, embedding_scale=0.5, loss="logistic")
     model = load_model(output, threads=2)
     plus = model.plus
     assert plus is not None
@@ -158,9 +158,12 @@ def test_the_margin_is_that_of_both(data: Dataset, tmp_path: Path, plus_folder: 
             load_model(output)
 
 
-def test_out_of_fold(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
+def test_out_of_fold(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
     """Networks that have not seen a row find its negatives; they are steps of the run like all others."""
-    output, run = refitted(data, plus_folder, tmp_path / "model", negatives_from="out-of-fold"), tmp_path / "model.run"
+    output, run = (
+        refitted(data, stacked_folder, tmp_path / "model", negatives_from="out-of-fold"),
+        tmp_path / "model.run",
+    )
     folds = [f"{name}-fold{number}" for number in range(2) for name in NETWORK]
     assert built(run) == ["12-words", "14-words", *folds, "60-ranker", "62-ranker", "70-fusion", "90-model"]
     assert evaluate_model(load_model(output), data).metrics["P@1"] > 60
@@ -169,27 +172,27 @@ def test_out_of_fold(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
         read_tensors(run / step / "ranker.safetensors")[0]["ranker.weights"] for step in ("12-ranker", "60-ranker")
     ]
     assert len(rankers[0]) != len(rankers[1])
-    changes = {**PLUS, "linear_ranker.negatives_from": "out-of-fold", "linear_ranker.tolerance": 0.05}
+    changes = {**STACKED, "linear_ranker.negatives_from": "out-of-fold", "linear_ranker.tolerance": 0.05}
     fit_to(data, output, settings=Settings().updated(changes), force=True)
     assert built(run) == ["60-ranker", "62-ranker", "70-fusion", "90-model"], "the folds stay"
 
 
 def test_out_of_fold_needs_rows_on_both_sides() -> None:
-    settings = Settings().updated({**PLUS, "linear_ranker.negatives_from": "out-of-fold", "split.calibration_rows": 0,
+    settings = Settings().updated({**STACKED, "linear_ranker.negatives_from": "out-of-fold", "split.calibration_rows": 0,
                                    "clustering.clusters": 1, "split.validation_rows": 0})  # fmt: skip
     with pytest.raises(DataError, match=r"without fold \d no labelled row is left"):
         elias.fit(Dataset.from_lists(["one", "two"], [["a"], []]), settings=settings)
 
 
-def test_members_share_the_words_and_have_a_ranker_each(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
-    output = refitted(data, plus_folder, tmp_path / "both", members=2, negatives_from="beam", negatives=9)
+def test_members_share_the_words_and_have_a_ranker_each(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
+    output = refitted(data, stacked_folder, tmp_path / "both", members=2, negatives_from="beam", negatives=9)
     first, second = (tmp_path / "both.run" / f"member-{number}" for number in range(2))
     for step in ("12-words", "14-words"):
         assert (first / step / "lexical.safetensors").samefile(second / step / "lexical.safetensors")
     assert content(first / "60-ranker", "ranker*") != content(second / "60-ranker", "ranker*")
     for run in (first, second):
         built(run)
-    settings = Settings().updated({**PLUS, "linear_ranker.negatives_from": "beam", "linear_ranker.negatives": 9})
+    settings = Settings().updated({**STACKED, "linear_ranker.negatives_from": "beam", "linear_ranker.negatives": 9})
     fit_to(data, output, settings=settings, force=True, members=2)
     for run in (first, second):
         assert not (run / "log.jsonl").exists(), "finished and unchanged: nothing ran"
@@ -202,7 +205,7 @@ def test_labels_without_a_training_row_are_found_by_their_texts(tmp_path: Path) 
     names = {**{thing: f"a {thing}" for _, thing in PAIRS}, "unseen": "yellow submarine", "without": ""}
     texts[:4] = [f"{text} yellow submarine" for text in texts[:4]]  # or no text would hold the words
     data = Dataset.from_lists(texts, labels, label_texts=names)
-    changes = {**PLUS, "clustering.clusters": 2, "split.calibration_rows": 30, "features.min_df": 1}
+    changes = {**STACKED, "clustering.clusters": 2, "split.calibration_rows": 30, "features.min_df": 1}
     asked = ["yellow submarine", "red car"]
     found = {}
     for is_on in (True, False):
@@ -226,12 +229,12 @@ def test_labels_without_a_training_row_are_found_by_their_texts(tmp_path: Path) 
     assert found == {True: [True, False], False: [False, False]}
 
 
-def test_without_a_label_tree(data: Dataset, tmp_path: Path, plus_folder: Path) -> None:
+def test_without_a_label_tree(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
     """One more part of the score, which can be left out; the network stays as it is."""
-    output, run = refitted(data, plus_folder, tmp_path / "model", label_tree=False), tmp_path / "model.run"
+    output, run = refitted(data, stacked_folder, tmp_path / "model", label_tree=False), tmp_path / "model.run"
     assert built(run) == ["12-ranker", "14-ranker", "70-fusion", "90-model"], "and no stage"
     assert not (output / "label_tree.safetensors").exists()
-    without, whole = load_model(output, threads=2), load_model(plus_folder, threads=2)
+    without, whole = load_model(output, threads=2), load_model(stacked_folder, threads=2)
     assert without.plus is not None
     assert whole.plus is not None
     assert len(without.plus.tree.parents) == 0 < len(whole.plus.tree.parents)

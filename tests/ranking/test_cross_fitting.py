@@ -18,10 +18,10 @@ from elias.pipeline.fit import fit_to
 from elias.ranking import cross_fitting as calibration
 from elias.ranking.cross_fitting import Sample, with_final_score
 from elias.ranking.features import Evidence
-from helpers.processes import PLUS, content, sets, start, wait_until
+from helpers.processes import STACKED, content, sets, start, wait_until
 from helpers.processes import elias as run_elias
 
-FEW = {key: value for key, value in PLUS.items() if key != "split.calibration_rows"}
+FEW = {key: value for key, value in STACKED.items() if key != "split.calibration_rows"}
 DRAWN = {**FEW, "score_model.folds": 2}
 
 
@@ -64,9 +64,9 @@ def test_samples_of_different_widths_are_joined() -> None:
     np.testing.assert_array_equal(both.evidence.words[1][:3, :4], narrow.evidence.words[1])
 
 
-def test_a_row_that_was_drawn_twice_is_in_one_fold(plus_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_was_drawn_twice_is_in_one_fold(stacked_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise its probabilities would come from scores that were learned on it."""
-    assert plus_model.plus is not None
+    assert stacked_model.plus is not None
     rng = np.random.default_rng(2)
     sample = Sample.joined([random_sample(rng, 60, 8), random_sample(rng, 60, 8, first_row=30)])
     learned_on: list[set[int]] = []
@@ -79,7 +79,7 @@ def test_a_row_that_was_drawn_twice_is_in_one_fold(plus_model: Model, monkeypatc
 
     monkeypatch.setattr(calibration, "fit_fusion", watched)
     settings = Settings().updated({"score_model.epochs": 2, "score_model.hidden_units": 2}).fusion
-    found = with_final_score(plus_model.plus, sample, settings, 0, lambda line: None)
+    found = with_final_score(stacked_model.plus, sample, settings, 0, lambda line: None)
     assert found.fusion.probability is not None
     every = set(sample.rows.tolist())
     assert sorted(len(every - rows) for rows in learned_on)[0] == 0  # the score itself: of all

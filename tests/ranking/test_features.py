@@ -92,10 +92,10 @@ def test_at_once_is_step_by_step(seed: int, by_network: int, by_words: int, k: i
             assert (quick.labels == -1).all()
 
 
-def test_scratch_is_left_clean(plus_model: Model) -> None:
-    assert plus_model.plus is not None
-    plus_model.predict(["babipo nazadi", "", "vunili " * 50] * 30, k=7)
-    for sums, seen, _ in plus_model.plus.lexical._free:
+def test_scratch_is_left_clean(stacked_model: Model) -> None:
+    assert stacked_model.plus is not None
+    stacked_model.predict(["babipo nazadi", "", "vunili " * 50] * 30, k=7)
+    for sums, seen, _ in stacked_model.plus.lexical._free:
         assert not sums.any()
         assert not seen.any()
 
@@ -127,14 +127,14 @@ def generally(model: Model) -> Model:
 
 
 @pytest.mark.parametrize("k", [1, 5, 60])
-def test_texts_quickly(plus_model: Model, k: int) -> None:
+def test_texts_quickly(stacked_model: Model, k: int) -> None:
     texts = ["babipo nazadi vunili muruga dubeda", "", "xylophone", "tarizi vafonu tarizi gibete"] * 12
-    names = plus_model.labels.ids
-    assert plus_model._quick is not None
+    names = stacked_model.labels.ids
+    assert stacked_model._quick is not None
     for count in (1, 2, 4, 9, len(texts)):
         for block in (None, names[:7], names):
-            quick = plus_model.predict(texts[:count], k=k, block=block)
-            slow = generally(plus_model).predict(texts[:count], k=k, block=block)
+            quick = stacked_model.predict(texts[:count], k=k, block=block)
+            slow = generally(stacked_model).predict(texts[:count], k=k, block=block)
             np.testing.assert_array_equal(quick.labels, slow.labels)
             np.testing.assert_allclose(quick.scores, slow.scores, rtol=1e-3, atol=1e-6)
             assert (quick.labels.dtype, quick.scores.dtype) == (np.int32, np.float32)
@@ -143,23 +143,23 @@ def test_texts_quickly(plus_model: Model, k: int) -> None:
                 assert (quick.scores == 0).all()
 
 
-def test_phi_of_a_few_texts(plus_model: Model) -> None:
+def test_phi_of_a_few_texts(stacked_model: Model) -> None:
     from elias.kernels.embed import embed_rows
 
-    quick = plus_model._quick
+    quick = stacked_model._quick
     assert quick is not None
     texts = ["babipo nazadi vunili", "", "tarizi vafonu tarizi gibete"]
     phi, logits = (np.empty((3, width), dtype=np.float32) for width in quick._shape)
     embed_rows(0, 3, *quick._features(texts), quick._embedding, phi, logits)
-    look = plus_model.searcher.encode(plus_model.prepare(texts)[0], np.arange(3))
+    look = stacked_model.searcher.encode(stacked_model.prepare(texts)[0], np.arange(3))
     np.testing.assert_allclose(phi, look.phi_BD.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(logits, look.logits_BC.numpy(), rtol=1e-4, atol=1e-4)
     assert not phi[1].any()
 
 
-def test_what_has_no_quick_way(plus_model: Model, tiny_model: Model) -> None:
+def test_what_has_no_quick_way(stacked_model: Model, tiny_model: Model) -> None:
     assert tiny_model._quick is None
-    assert plus_model.plus is not None
-    product = replace(plus_model, plus=replace(plus_model.plus, fusion=Fusion("product", "squared-hinge")))
+    assert stacked_model.plus is not None
+    product = replace(stacked_model, plus=replace(stacked_model.plus, fusion=Fusion("product", "squared-hinge")))
     assert product._quick is None
     assert product.predict(["babipo"], k=3).labels.shape == (1, 3)

@@ -101,11 +101,11 @@ def test_a_second_model_by_name(service: Running) -> None:
     assert 'did you mean "again"?' in answer.error["message"]
 
 
-def test_a_threshold_needs_probabilities(service: Running, plus_model: Model, plus_folder: Path) -> None:
+def test_a_threshold_needs_probabilities(service: Running, stacked_model: Model, stacked_folder: Path) -> None:
     answer = service.post("/v1/predict", {"texts": ["bada"], "threshold": 0.5})
     assert (answer.status, answer.error["field"]) == (422, "threshold")
     assert service.get("/v1/models").json["models"][0]["threshold"] is False
-    with running({"stacked": plus_folder}, lambda folder: plus_model) as found:
+    with running({"stacked": stacked_folder}, lambda folder: stacked_model) as found:
         assert found.get("/v1/models").json["models"][0]["threshold"] is True
         scores = [item["score"] for item in found.predict(["bada kuku"], k=60)["results"][0]["labels"]]
         half = len(scores) // 2
