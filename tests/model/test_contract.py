@@ -12,13 +12,14 @@ import pytest
 import scipy.sparse as sp
 
 import elias
+from elias import kernels
 from elias.core.errors import InputError
 from elias.dataset import Dataset
 from elias.model.ensemble import Ensemble
 from elias.model.model import Model
 from helpers.processes import SMALL
 
-KINDS = ["bag, both stages", "bag, stage 1", "sparse vectors", "dense vectors", "elias++, calibrated", "ensemble"]
+KINDS = ["bag, both stages", "bag, stage 1", "sparse vectors", "dense vectors", "stacked, calibrated", "ensemble"]
 Predictor = Model | Ensemble
 
 
@@ -68,13 +69,22 @@ def test_shape_order_and_names(predictor: tuple[Predictor, Any]) -> None:
     np.testing.assert_array_equal(model.predict(inputs, k=3).labels, found.labels[:, :3])
 
 
-def test_one_at_a_time_is_the_same(predictor: tuple[Predictor, Any]) -> None:
+@pytest.mark.parametrize("use_kernels", [True, False])
+def test_a_batch_of_one_is_a_batch(predictor: tuple[Predictor, Any], use_kernels: bool) -> None:
+    """One input at a time, with labels left out, from a list, with parts: the labels and scores of the batch."""
     model, inputs = predictor
-    together = model.predict(inputs, k=5)
-    for row in range(0, 40, 3):
-        alone = model.predict(inputs[row : row + 1], k=5)
-        np.testing.assert_array_equal(alone.labels[0], together.labels[row])
-        np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5, atol=1e-6)
+    names = model.labels.ids
+    every_option: list[dict[str, Any]] = [{}, {"block": names[:10]}, {"allow": names[5:30]}, {"explain": True}]
+    with kernels.reference(not use_kernels):
+        for options in every_option:
+            together = model.predict(inputs, k=5, **options)
+            for row in range(0, 40, 3):
+                alone = model.predict(inputs[row : row + 1], k=5, **options)
+                np.testing.assert_array_equal(alone.labels[0], together.labels[row])
+                np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=0, atol=1e-6)
+                for name, values in (alone.parts or {}).items():
+                    assert together.parts is not None
+                    np.testing.assert_allclose(values[0], together.parts[name][row], rtol=1e-5, atol=1e-6)
 
 
 def test_threads_do_not_disturb_each_other(predictor: tuple[Predictor, Any]) -> None:
@@ -125,7 +135,7 @@ def test_the_parts_explain_the_score(predictor: tuple[Predictor, Any]) -> None:
     ):
         assert found.parts is not None
         members = members_of(model)
-        if members[0].plus is None:
+        if members[0].reranker is None:
             product = found.parts["cluster_score"] * found.parts["edge_score"] * found.parts["classifier"]
             np.testing.assert_allclose(product, found.scores, rtol=1e-6)
         else:
