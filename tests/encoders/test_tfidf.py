@@ -214,3 +214,16 @@ def test_empty_csr(tmp_path: Path) -> None:
     for shape in [(0, 0), (3, 0), (0, 3), (2, 2)]:
         write_csr(tmp_path, sp.csr_matrix(shape, dtype=np.float32))
         assert open_csr(tmp_path).shape == shape
+
+
+def test_few_texts_have_the_bits_of_many() -> None:
+    texts = ["red apple", "", "apple apple pie", "unknown", "red red red car"]
+    tfidf = TfIdf.fit(texts, min_df=1)
+    whole = tfidf.transform(texts)
+    for count in range(5):
+        few = tfidf.transform(texts[:count])
+        assert few.shape == (count, tfidf.n_features)
+        few.check_format(full_check=True)
+        assert (few != whole[:count]).nnz == 0
+        assert (few @ np.ones((few.shape[1], 2), dtype=np.float32)).shape == (count, 2)
+        assert sp.vstack([few, whole]).shape[0] == count + 5

@@ -27,6 +27,6 @@ def random_tree(rng: np.random.Generator, n_labels: int, n_words: int) -> LabelT
     leaf = np.where(rng.random(n_labels) < 0.8, n_labels + rng.integers(0, n_leaves, n_labels), TOP)
     above = n_labels + n_leaves + rng.integers(0, n_tops, n_leaves)
     parents = np.concatenate([leaf, above, np.full(n_tops, TOP)]).astype(np.int32)
-    rows = SparseRows.of(sparse(rng, len(parents), n_words, signed=True), rng.normal(size=len(parents)))
+    rows = SparseRows.from_csr(sparse(rng, len(parents), n_words, signed=True), rng.normal(size=len(parents)))
     rows.weights[:] *= np.float32(0.3)
     return LabelTree(rows, parents)

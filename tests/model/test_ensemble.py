@@ -24,10 +24,12 @@ from elias.dataset.labels import LabelSet
 from elias.evaluation.evaluate import evaluate_model
 from elias.model.ensemble import NAME, Ensemble, averaged
 from elias.model.model import Model
-from elias.model.storage import load_model
+from elias.model.storage import PART_FILES, load_model
 from elias.pipeline import fit as fitting
-from elias.pipeline.fit import SHARED, fit_to
-from helpers.processes import STACKED, SMALL, content, here, one_line, sets, start, wait_until
+from elias.pipeline.fit import fit_to
+from helpers.processes import SMALL, STACKED, content, here, one_line, sets, start, wait_until
+
+SHARED = ("10-features", "60-ranking", "80-ranking")  # steps that need no clustering
 
 # -- the mean ---------------------------------------------------------------------------------------------------------
 
@@ -141,15 +143,24 @@ def test_members_differ_where_they_should(ensemble_folder: Path, stacked_folder:
     )
     assert first == alone
     assert first["index.safetensors"] != second["index.safetensors"]
-    for name in ("lexical.safetensors", "ranker.safetensors", "label_tree.safetensors", "neighbours.safetensors"):
+    for name in PART_FILES:
         assert os.path.samefile(ensemble_folder / "member-0" / name, ensemble_folder / "member-1" / name)
-    for step in ("10-features", "12-ranker", "14-ranker"):
+    for step in SHARED:
         ours = [path for path in (runs / "member-0" / step).rglob("*") if path.is_file()]
         assert ours
         for path in ours:
             assert path.samefile(runs / "member-1" / path.relative_to(runs / "member-0"))
     log = [json.loads(line) for line in (runs / "member-1" / "log.jsonl").read_text().splitlines()]
-    assert not set(SHARED) & {line.get("step") for line in log}, "made once"
+    built = {line["step"] for line in log if "step" in line}
+    assert built == {
+        "20-clusters",
+        "30-stage1",
+        "40-adjacency",
+        "50-stage2",
+        "65-held-out",
+        "70-score-model",
+        "90-model",
+    }
     assert noise_seed(Settings()) == 0
     assert noise_seed(Settings().updated({"run.member": 1})) != 0
 
@@ -222,7 +233,7 @@ def test_interrupted_and_gone_on(ensemble_folder: Path, tiny_dataset: Path, tmp_
     assert done.returncode == 0, done.stderr
     assert "member 1 of 2" in done.stderr
     assert (run / "member-0" / "90-model" / "done.json").read_bytes() == finished, "the first member was not touched"
-    for pattern in ("*.safetensors", "fusion.json", NAME):
+    for pattern in ("*.safetensors", "score_model.json", NAME):
         assert content(output, pattern) == content(ensemble_folder, pattern)
     done = here("predict", output, texts[0], "-k", "3", "--explain", "--format", "jsonl")
     assert done.returncode == 0, done.stderr
@@ -275,15 +286,14 @@ def test_new_settings_are_shared_anew(tiny_dataset: Path, tmp_path: Path) -> Non
 
 def test_members_that_share_their_words_read_them_once(ensemble: Ensemble, ensemble_folder: Path) -> None:
     """The same answer as member by member, to a few texts and to many, with labels left out, with parts."""
-    assert ensemble._shares_words
     first, second = ensemble.members
-    assert first.plus is not None
-    assert second.plus is not None
-    assert first.plus.lexical is second.plus.lexical
-    assert first.plus.ranker is second.plus.ranker
-    assert first.plus.tables is second.plus.tables
+    assert first.reranker is not None
+    assert second.reranker is not None
+    assert first.reranker.parts is second.reranker.parts
+    assert first.vectorizer is second.vectorizer
+    assert [len(group) for group in ensemble.groups()] == [2]
     apart = Ensemble([load_model(ensemble_folder / name, threads=2) for name in ("member-0", "member-1")])
-    assert not apart._shares_words
+    assert [len(group) for group in apart.groups()] == [1, 1]
     names = ensemble.labels.ids
     texts = ["babipo nazadi vunili", "", "xylophone", "tarizi vafonu tarizi", *["muruga dubeda noruno"] * 6]
     for count in (1, 3, 10):
@@ -291,24 +301,28 @@ def test_members_that_share_their_words_read_them_once(ensemble: Ensemble, ensem
             ours = ensemble.predict(texts[:count], k=7, block=block, explain=True)
             theirs = apart.predict(texts[:count], k=7, block=block, explain=True)
             np.testing.assert_array_equal(ours.labels, theirs.labels)
-            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-3, atol=1e-6)
+            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=0, atol=1e-6)
             assert ours.parts is not None
             assert theirs.parts is not None
             for name, values in theirs.parts.items():
-                np.testing.assert_allclose(ours.parts[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
+                np.testing.assert_allclose(ours.parts[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
     with pytest.raises(InputError, match="1 ids for 2 inputs"):
         ensemble.predict(texts[:2], ids=["one"])
 
 
 def test_files_that_differ_are_not_shared(ensemble_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "other"
-    shutil.copytree(ensemble_folder / "member-0", folder)
-    assert same_files(folder, ensemble_folder / "member-0", "lexical.safetensors", "ranker.safetensors")
-    changed = bytearray((folder / "ranker.safetensors").read_bytes())
+    shutil.copytree(ensemble_folder, tmp_path / "both")
+    first, second = tmp_path / "both" / "member-0", tmp_path / "both" / "member-1"
+    assert same_files(first, second, *PART_FILES)
+    assert not same_files(first, second, "not there")
+    changed = bytearray((second / "linear_ranker.safetensors").read_bytes())
     changed[-1] ^= 1
-    (folder / "ranker.safetensors").write_bytes(bytes(changed))
-    assert not same_files(folder, ensemble_folder / "member-0", "lexical.safetensors", "ranker.safetensors")
-    assert not same_files(folder, ensemble_folder / "member-0", "not there")
+    (second / "linear_ranker.safetensors").unlink()  # not through a hard link
+    (second / "linear_ranker.safetensors").write_bytes(bytes(changed))
+    assert not same_files(first, second, *PART_FILES)
+    loaded = elias.load(tmp_path / "both", threads=2)
+    assert isinstance(loaded, Ensemble)
+    assert [len(group) for group in loaded.groups()] == [1, 1]
 
 
 @pytest.mark.slow

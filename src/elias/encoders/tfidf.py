@@ -22,6 +22,8 @@ from ..core.tokenize import HIGHEST_COUNT, Vocabulary, VocabularyBuilder, text_c
 
 FORMAT_VERSION = 1
 FILES = ("vectorizer.json", "vectorizer.npy")
+FEW_AT_ONCE = 4  # texts that are counted one by one: sooner than all together
+NO_WORDS = np.zeros(0, np.int32), np.zeros(0, np.float32)
 FEW_TEXTS = 1000  # below, a word of a single text is worth keeping
 MAX_WORDS = 500_000
 
@@ -76,6 +78,11 @@ class TfIdf:
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Texts x words, float32, rows of length 1; a text without a known word is an empty row."""
+        if len(texts) <= FEW_AT_ONCE:
+            rows = [self.transform_one(text) for text in texts]
+            indptr = np.cumsum([0, *(len(ids) for ids, _ in rows)], dtype=np.int64)
+            ids, values = rows[0] if len(rows) == 1 else map(np.concatenate, zip(NO_WORDS, *rows, strict=True))
+            return csr_without_checks(values, ids, indptr, (len(rows), self.n_features))
         return self._stack(self.words.count_matrix(chunk) for chunk in text_chunks(texts))
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
@@ -132,3 +139,16 @@ class TfIdf:
         if idf.shape != (len(words),):
             raise ModelError(f"{path}: {len(words)} words but idf of shape {idf.shape}; fit the vectorizer again")
         return cls(words, np.array(idf), min_df=min_df, max_words=max_words, n_texts=n_texts)
+
+
+def csr_without_checks(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
+) -> sp.csr_matrix:
+    """A CSR matrix of arrays that are known to be one.
+
+    The checks of scipy's constructor take longer than everything else that happens to a single text before the search.
+    """
+    matrix = sp.csr_matrix.__new__(sp.csr_matrix)
+    vars(matrix).update(data=data, indices=indices, indptr=indptr, _shape=shape, maxprint=50)  # maxprint: of its repr
+    matrix.has_sorted_indices = matrix.has_canonical_format = True
+    return matrix

@@ -101,7 +101,10 @@ class Searcher:
         """`encode` of the bag encoder by its kernel."""
         from ..kernels.searcher import encode_rows
 
-        words, values, indptr = take_rows(prepared, rows)
+        if len(rows) == prepared.shape[0]:
+            words, values, indptr = prepared.indices, prepared.data, prepared.indptr.astype(np.int64, copy=False)
+        else:
+            words, values, indptr = take_rows(prepared, rows)
         n_rows, weights = len(rows), self._query_weights
         phi_BD = np.empty((n_rows, weights.words.shape[1]), dtype=np.float32)
         logits_BC = np.empty((n_rows, len(weights.cluster_bias)), dtype=np.float32)

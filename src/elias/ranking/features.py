@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +55,12 @@ class CandidateSizes(NamedTuple):
         settings = searcher.network.settings
         if settings.shortlist_size >= searcher.index.n_labels or settings.shortlist_size <= WIDER * self.network:
             return settings
-        return replace(settings, shortlist_size=WIDER * self.network)
+        return _narrowed(settings, WIDER * self.network)
+
+
+@cache
+def _narrowed(settings: SearchSettings, shortlist_size: int) -> SearchSettings:
+    return replace(settings, shortlist_size=shortlist_size)
 
 
 @dataclass(eq=False)
