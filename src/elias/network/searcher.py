@@ -86,11 +86,15 @@ class Searcher:
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def encode(self, prepared: Any, rows: np.ndarray) -> EncodedQuery:
         """phi and W_C phi of some prepared rows."""
         if isinstance(self.network.encoder, BagEncoder) and kernels.serve(self.network.device):
             return self._encode_bags(prepared, rows)
+        return self.encode_reference(prepared, rows)
+
+    @torch.no_grad()
+    def encode_reference(self, prepared: Any, rows: np.ndarray) -> EncodedQuery:
+        """The definition, on any device, and the faster way for large batches."""
         # A thread that has not used torch before would start with OpenMP's number of threads, not ours, and so with
         # other last bits. Reading the number sets it.
         torch.get_num_threads()
@@ -137,7 +141,7 @@ class Searcher:
         """The clusters and s_c of the beams of all rows, batch after batch."""
         for start in range(0, n_rows, ENCODE_BATCH):
             rows = np.arange(start, min(start + ENCODE_BATCH, n_rows))
-            beam_BT, s_BT = self.beam(self.encode(prepared, rows))
+            beam_BT, s_BT = self.beam(self.encode_reference(prepared, rows))
             yield beam_BT.cpu().numpy(), s_BT.cpu().numpy()
 
     # -- search -------------------------------------------------------------------------------------------------------
