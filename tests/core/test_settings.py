@@ -63,10 +63,10 @@ def test_types_are_checked_where_settings_are_made_directly() -> None:
     with pytest.raises(
         SettingsError, match=r"stage1.epochs=5: must be a whole number; stage1.weight_decay=None: must be"
     ):
-        Settings(stage1=StageSettings(epochs="5", decay=None))  # type: ignore[arg-type]
+        Settings(stage1=StageSettings(epochs="5", weight_decay=None))  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=r"stage1\.epochs=True"):
         Settings(stage1=StageSettings(epochs=True))
-    assert Settings(stage1=StageSettings(decay=0)).stage1.weight_decay == 0
+    assert Settings(stage1=StageSettings(weight_decay=0)).stage1.weight_decay == 0
 
 
 def test_auto_means_chosen_later() -> None:
@@ -81,10 +81,10 @@ def test_auto_means_chosen_later() -> None:
 )
 def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, units: int, passes: int) -> None:
     size = DataSize(rows=50_000, labels=5_000, pairs=100_000)
-    fusion = resolve(Settings().updated({"split.calibration_rows": rows}), size).fusion
+    score_model = resolve(Settings().updated({"split.calibration_rows": rows}), size).score_model
     assert (score_model.hidden_units, score_model.epochs) == (units, passes)
     given = {"split.calibration_rows": rows, "score_model.hidden_units": 7, "score_model.epochs": 9}
-    fusion = resolve(Settings().updated(given), size).fusion
+    score_model = resolve(Settings().updated(given), size).score_model
     assert (score_model.hidden_units, score_model.epochs) == (7, 9)
 
 
@@ -167,7 +167,7 @@ def test_the_chosen_settings_are_described() -> None:
         "mine: 20,000 training rows, 1,000 labels with training rows, 60,000 pairs, 900 label texts"
     )
     assert "encoder bag, d=512; C=8 clusters, kappa=1250 edges each; alpha=10, beta=125" in shown
-    assert "validation: 500 rows held out; final score: 2 x 4000 rows" in shown
+    assert "validation: 500 rows held out; score model: 2 x 4000 rows" in shown
     dense = DataSize(rows=20_000, labels=1000, pairs=60_000, has_texts=False, dense_dim=64, own_validation=700)
     shown = describe(resolve(Settings(), dense), dense, "mine")
     assert "encoder vectors, d=64" in shown

@@ -10,16 +10,15 @@ Varma 2016). Rare labels have small propensities, so re-ranking moves them up: P
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from .errors import InputError
 from .predictions import Predictions
 
-DEPTH = 100  # predictions to re-rank, at least
+DEPTH = 100  # predictions to re-rank, at least: from k alone no new label could come up
 DEFAULT_A, DEFAULT_B = 0.55, 1.5
 
 
@@ -49,9 +48,6 @@ class CountedLabels(Protocol):
     """A model that keeps the training frequencies of its labels."""
 
     @property
-    def predict(self) -> Callable[..., Predictions]: ...
-
-    @property
     def label_counts(self) -> np.ndarray: ...
     @property
     def n_train(self) -> int: ...
@@ -69,13 +65,6 @@ def propensity_of(model: CountedLabels) -> PropensityModel:
 def check_strength(strength: float) -> None:
     if not 0.0 <= strength <= 1.0:
         raise InputError(f"rare={strength}: give a number from 0 (as predicted) to 1 (rare labels first)")
-
-
-def predict_by_propensity(model: CountedLabels, inputs: Any, k: int, strength: float, **options: Any) -> Predictions:
-    """`model.predict`, re-ranked; candidates come from deeper than k, or re-ranking could not bring up new labels."""
-    check_strength(strength)
-    found = model.predict(inputs, max(k, DEPTH), **options)
-    return rerank_by_propensity(found, propensity_of(model), strength, k)
 
 
 def rerank_by_propensity(found: Predictions, propensity: PropensityModel, strength: float, k: int) -> Predictions:
