@@ -95,15 +95,50 @@ def test_more_clusters_than_labels_and_batches_larger_than_the_data() -> None:
     fitted(data, index__shortlist_size=1, index__parent_slots=0, encoder__dim=300)
 
 
-@pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("optimiser", ["rowwise", "adamw"])
-def test_weights_and_graded_labels(accumulate: int, optimiser: str) -> None:
-    graded = [[(label, 0.5 + 0.5 * (place == 0)) for place, label in enumerate(row)] for row in LABELS]
-    weights, groups = [1.0 + row % 3 for row in range(40)], [f"g{row % 20}" for row in range(40)]
-    data = Dataset.from_lists(TEXTS, graded, weights=weights, groups=groups)
-    changes: dict[str, Any] = {f"stage{number}__accumulate": accumulate for number in (1, 2)}
-    changes |= {f"stage{number}__optimiser": optimiser for number in (1, 2)}
-    fitted(data, stage1__classifiers="random", stage2__classifiers="carried", **changes)
+HOW = [
+    pytest.param({}, id="both stages"),
+    pytest.param({"stage2__epochs": 0}, id="stage 1"),
+    pytest.param({"stage1__accumulate": 3, "stage2__accumulate": 3}, id="accumulated"),
+    pytest.param({"stage1__optimizer": "adamw", "stage2__optimizer": "adamw"}, id="adamw"),
+    pytest.param({"run__kernels": False}, id="definitions"),
+    pytest.param({"network__kind": "one-versus-all"}, id="one-versus-all"),
+]
+
+
+def scores_of_coin(data: Dataset, changes: dict[str, Any]) -> tuple[float, float]:
+    """What a model has learned of "heads" and of "tails", which only weights tell apart."""
+    epochs = {"stage1__epochs": 8, "stage2__epochs": 8, "split__validation_rows": 0, **changes}
+    if changes.get("network__kind"):
+        kept = {key: value for key, value in SMALL.items() if not key.startswith(("clustering", "stage2"))}
+        del epochs["stage2__epochs"]
+        named = {key.replace("__", "."): value for key, value in epochs.items()}
+        model = elias.fit(data, settings=elias.Settings().updated({**kept, **named}))
+    else:
+        model = elias.fit(data, settings=settings(**epochs))
+    found = dict(model.predict(["toss a coin"], k=len(data.labels)).named()[0])
+    return found["heads"], found["tails"]
+
+
+@pytest.mark.parametrize("changes", HOW)
+def test_rows_of_more_weight_count_for_more(changes: dict[str, Any]) -> None:
+    """Half of the coins are heads, half are tails; the texts are the same."""
+    texts, labels = [*TEXTS, *["toss a coin"] * 40], [*LABELS, *[["heads"], ["tails"]] * 20]
+    heavy, light = [1.0] * 40 + [5.0, 0.2] * 20, [1.0] * 40 + [0.2, 5.0] * 20
+    heads, tails = scores_of_coin(Dataset.from_lists(texts, labels, weights=heavy), changes)
+    print(heads, tails); assert heads > 3 * tails
+    heads, tails = scores_of_coin(Dataset.from_lists(texts, labels, weights=light), changes)
+    print(heads,tails); assert tails > 3 * heads
+
+
+@pytest.mark.parametrize("changes", HOW)
+def test_labels_of_more_weight_are_learned_more(changes: dict[str, Any]) -> None:
+    """Every coin is heads and tails, each with a weight."""
+    for heads_weight, tails_weight in ((1.0, 0.1), (0.1, 1.0)):
+        coin = [("heads", heads_weight), ("tails", tails_weight)]
+        graded = [*[[(label, 1.0) for label in row] for row in LABELS], *[coin] * 40]
+        found = scores_of_coin(Dataset.from_lists([*TEXTS, *["toss a coin"] * 40], graded), changes)
+        more, less = found if heads_weight > tails_weight else found[::-1]
+        print(more,less); assert more > 2 * less
 
 
 def test_vectors_dense_and_sparse() -> None:
@@ -133,7 +168,7 @@ def test_nothing_to_learn() -> None:
             assert "split.validation_rows=0" in str(error)  # noqa: PT017
             break
     else:
-        raise AssertionError("the labelled row was never held out")
+        raise AssertionError("the labeled row was never held out")
     with pytest.raises(DataError, match=r"features\.min_df=1"):
         elias.fit(Dataset.from_lists(["one", "two"], [["a"], ["b"]]), settings=settings(features__min_df=2))
 
@@ -247,7 +282,7 @@ def test_force_replaces_models_only(tmp_path: Path) -> None:
 def test_output_is_checked_and_put_in_place_under_the_lock(
     members: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two commands with one -o: whoever has the lock looks whether the other has put a model there, then links."""
+    """Two commands with one -o: with the lock, a run checks whether the other has put a model there, then links."""
     data, output, run = Dataset.from_lists(TEXTS, LABELS), tmp_path / "model", tmp_path / "model.run"
     looked: list[bool] = []
 

@@ -205,19 +205,15 @@ def tanh_of(value):  # type: ignore[no-untyped-def]
     return x * top / bottom
 
 
-@njit(cache=True, nogil=True)
-def top_rows(start, stop, labels, scores, places):  # type: ignore[no-untyped-def]
-    """Places of the best candidates of each row by falling score, then rising label; PAD where there are fewer."""
+@njit(cache=True, nogil=True, error_model="numpy")
+def top_rows(start, stop, labels, scores, curve, places, best, values):  # type: ignore[no-untyped-def]
+    """The best candidates of each row by falling score, then rising label: their places, labels and calibrated scores.
+
+    PAD and 0 where there are fewer. `curve`: (scores, probabilities, slope) of an `IsotonicCalibration`; empty: values
+    are the scores themselves.
+    """
     places[start:stop] = -1
     top_k(start, stop, scores, labels, places)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def calibrated_rows(start, stop, labels, scores, places, curve, best, values):  # type: ignore[no-untyped-def]
-    """Labels and scores at the places of each row, PAD and 0 at PAD.
-
-    `curve`: (scores, probabilities, slope) of an `IsotonicCalibration`; empty: values are the scores themselves.
-    """
     knots, heights, slope = curve
     for row in range(start, stop):
         for j in range(places.shape[1]):

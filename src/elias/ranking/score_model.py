@@ -16,7 +16,7 @@ which candidates are right. Out: a score per candidate; JSON on disk.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,8 +57,9 @@ class ReferenceScores(NamedTuple):
     rising: np.ndarray  # float32 [B, len(RANKED), m], sorted; -inf at PAD; m = 0: compare with the own candidates
 
     @classmethod
+    @lru_cache(maxsize=4)
     def own(cls, n_rows: int) -> ReferenceScores:
-        """Every text is compared with its own candidates."""
+        """Every text is compared with its own candidates. Made once for each size of a batch; never written to."""
         best = np.full((n_rows, RELATIVE), -np.inf, dtype=np.float32)
         return cls(best, np.empty((n_rows, len(RANKED), 0), dtype=np.float32))
 
@@ -178,17 +179,12 @@ class ScoreModel:
         are calibrated. PAD and 0 where there are fewer."""
         if not kernels.serve():
             return self._top_k_reference(labels, scores, k)
-        from ..kernels.score_model import calibrated_rows, top_rows
+        from ..kernels.score_model import top_rows
 
         curve = NO_CURVE if self.calibration is None else self.calibration.curve
         places, scores = np.empty((len(labels), k), dtype=np.int64), np.ascontiguousarray(scores, dtype=np.float32)
         best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
-
-        def rows(start: int, stop: int) -> None:
-            top_rows(start, stop, labels, scores, places)
-            calibrated_rows(start, stop, labels, scores, places, curve, best, values)
-
-        kernels.run(rows, len(labels), threads)
+        kernels.run(top_rows, len(labels), threads, labels, scores, curve, places, best, values)
         return places, best, values
 
     def _top_k_reference(
