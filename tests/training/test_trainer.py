@@ -31,7 +31,7 @@ from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.stage import CHECKPOINT, train_stage
 from elias.training.trainer import Callbacks, Stage, Trainer, rate_factor
-from elias.training.weight_averaging import AveragedWeights, load_weights, weights_of
+from elias.training.weight_averaging import AveragedWeights, weights_of
 from helpers.processes import SMALL
 
 NAMES = [f"p{number}" for number in range(12)]
@@ -314,5 +314,6 @@ def test_the_running_mean_is_the_mean(prepared: tuple[Settings, Prepared]) -> No
     assert torch.equal(edges.values, logits)
     mean.swap(network)
     assert same(bits(network), before)
-    load_weights(network, {name: torch.zeros_like(tensor) for name, tensor in weights_of(network).items()})
+    for tensor in weights_of(network).values():
+        tensor.zero_()
     assert all(not tensor.any() for tensor in bits(network).values())

@@ -29,14 +29,6 @@ def flush_tables(network: Network) -> None:
         table.flush()
 
 
-def load_weights(network: Network, tensors: dict[str, Tensor]) -> None:
-    """Overwrite every weight; names and shapes must match exactly."""
-    own = weights_of(network)
-    assert own.keys() == tensors.keys(), sorted(own.keys() ^ tensors.keys())
-    for name, tensor in own.items():
-        tensor.copy_(tensors[name])
-
-
 class AveragedWeights:
     """The mean of the weights at the moments `add` was called."""
 
