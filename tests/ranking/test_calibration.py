@@ -1,4 +1,4 @@
-"""Scores as probabilities: a curve that rises, is right, knows how wrong it is, and refuses to be damaged."""
+"""Isotonic calibration: a strictly rising curve, its means, its error on other rows, refused curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from elias.ranking.calibration import BINS, MOST_KNOTS, ProbabilityMap, calibration_error, fit_probability
+from elias.ranking.calibration import BINS, MOST_KNOTS, IsotonicCalibration, calibration_error, fit_calibration
+from elias.ranking.score_model import ScoreModel
 
 
 def scored(seed: int, rows: int, m: int = 10, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -22,28 +23,28 @@ def scored(seed: int, rows: int, m: int = 10, sharpness: float = 1.0) -> tuple[n
 
 
 @given(seed=st.integers(0, 10_000), rows=st.sampled_from([1, 2, 7, 200]), coarse=st.booleans())
-def test_it_rises_strictly(seed: int, rows: int, coarse: bool) -> None:
+def test_the_curve_rises_strictly(seed: int, rows: int, coarse: bool) -> None:
     scores, right = scored(seed, rows)
     if coarse:
         scores = scores.round()
-    curve = fit_probability(scores, right, np.random.default_rng(seed).random(scores.shape) < 0.7)
+    curve = fit_calibration(scores, right, np.random.default_rng(seed).random(scores.shape) < 0.7)
     asked = np.linspace(-12, 12, 500)
     found = curve(asked)
     assert (np.diff(found) > 0).all()
     assert ((found > 0) & (found < 1)).all()
     assert np.isfinite(curve(np.array([-1e30, 1e30]))).all()
     assert curve.rows == rows
-    ProbabilityMap.from_dict(curve.as_dict())  # what is fitted can be read
+    np.testing.assert_array_equal(IsotonicCalibration.from_dict(curve.as_dict())(asked), found)
     assert len(curve.scores) <= MOST_KNOTS
 
 
 @given(seed=st.integers(0, 10_000))
-def test_scores_close_to_each_other(seed: int) -> None:
+def test_scores_close_to_each_other_keep_their_order(seed: int) -> None:
     """Products are float32 and mostly tiny: rounding must not tear a step of the curve in two."""
     rng = np.random.default_rng(seed)
     scores = (rng.random((100, 10)) ** 8).astype(np.float32)
-    curve = fit_probability(scores, rng.random(scores.shape) < scores, np.ones(scores.shape, dtype=bool))
-    again = ProbabilityMap.from_dict(curve.as_dict())
+    curve = fit_calibration(scores, rng.random(scores.shape) < scores, np.ones(scores.shape, dtype=bool))
+    again = IsotonicCalibration.from_dict(curve.as_dict())
     order = np.argsort(scores, axis=None)
     assert (np.diff(again(scores.ravel()[order].astype(np.float64))) >= 0).all()
     assert (np.diff(curve.scores) > 0).all()
@@ -53,43 +54,54 @@ def test_scores_close_to_each_other(seed: int) -> None:
 def test_the_curve_goes_through_isotonic_means() -> None:
     scores, right = scored(8, 100)
     flat, truth = scores.astype(np.float64).ravel(), right.ravel()
-    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    curve = fit_calibration(scores, right, np.ones(scores.shape, dtype=bool))
     steps = IsotonicRegression(y_min=0, y_max=1).fit(flat, truth)
     np.testing.assert_allclose(curve.probabilities, steps.predict(curve.scores), atol=1e-6)
     assert len(curve.scores) > 5
 
 
-def test_a_score_too_sure_of_itself_is_put_right() -> None:
+def test_an_overconfident_score_is_calibrated() -> None:
     """The truth is sigmoid(s / 3): taken as sigmoid(s), the score is off by 0.13; its curve hardly at all."""
     scores, right = scored(0, 4000, sharpness=3.0)
     naive = calibration_error((1 / (1 + np.exp(-scores))).ravel(), right.ravel())
-    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    curve = fit_calibration(scores, right, np.ones(scores.shape, dtype=bool))
     fresh, fresh_right = scored(1, 4000, sharpness=3.0)
     error = calibration_error(curve(fresh).ravel(), fresh_right.ravel())
     assert naive > 0.1
     assert error < 0.015
-    assert curve.error < 0.02, "and it says so itself"
+    assert curve.error < 0.02, "the error it reports is as small"
     np.testing.assert_allclose(curve(np.array([-3.0, 0.0, 3.0])), 1 / (1 + np.exp([1.0, 0.0, -1.0])), atol=0.04)
 
 
 def test_the_error_is_measured_on_other_rows() -> None:
-    """A score that says nothing, of few rows: the curve follows the chance of its own rows, and must not boast."""
+    """A score without information, of few rows: the curve fits the chance of its own rows, which are no measure."""
     rng = np.random.default_rng(0)
     scores, right = rng.normal(size=(60, 3)), rng.random((60, 3)) < 0.5
-    there = np.ones(scores.shape, dtype=bool)
-    curve = fit_probability(scores, right, there)
+    used = np.ones(scores.shape, dtype=bool)
+    curve = fit_calibration(scores, right, used)
     assert curve.error > calibration_error(np.interp(scores.ravel(), curve.scores, curve.probabilities), right.ravel())
 
 
-def test_places_of_nobody_do_not_count() -> None:
+def test_pairs_that_are_not_used_do_not_count() -> None:
     scores, right = scored(3, 300)
-    there = np.zeros(scores.shape, dtype=bool)
-    there[:, :4] = True
-    spoiled = np.where(there, scores, 50.0)
-    ours, theirs = fit_probability(spoiled, right & there, there), fit_probability(scores, right, there)
+    used = np.zeros(scores.shape, dtype=bool)
+    used[:, :4] = True
+    spoiled = np.where(used, scores, 50.0)
+    ours, theirs = fit_calibration(spoiled, right & used, used), fit_calibration(scores, right, used)
     np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)
-    nobody = fit_probability(scores, right, np.zeros_like(there))
-    assert (nobody(scores) < 1e-6).all()
+    empty = fit_calibration(scores, right, np.zeros_like(used))
+    assert (empty(scores) < 1e-6).all()
+
+
+def test_a_text_that_is_there_twice_is_in_one_half() -> None:
+    """Each pair copied: halves of rows would hold the same pairs, and the error would be that of the own rows."""
+    rng = np.random.default_rng(0)
+    scores, right = rng.normal(size=(60, 3)), rng.random((60, 3)) < 0.5
+    used, twice = np.ones((120, 3), dtype=bool), np.repeat(np.arange(60), 2)
+    copied = fit_calibration(scores[twice], right[twice], used, twice)
+    once = fit_calibration(scores, right, used[:60])
+    assert copied.error == pytest.approx(once.error, abs=1e-9)
+    assert copied.error > fit_calibration(scores[twice], right[twice], used).error + 0.02
 
 
 def test_calibration_error_by_hand() -> None:
@@ -102,8 +114,8 @@ def test_calibration_error_by_hand() -> None:
 
 def test_through_json_it_stays_the_same() -> None:
     scores, right = scored(5, 50)
-    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
-    again = ProbabilityMap.from_dict(json.loads(json.dumps(curve.as_dict())))
+    curve = fit_calibration(scores, right, np.ones(scores.shape, dtype=bool))
+    again = IsotonicCalibration.from_dict(json.loads(json.dumps(curve.as_dict())))
     np.testing.assert_array_equal(again(scores), curve(scores))
     assert (again.error, again.rows) == (curve.error, curve.rows)
 
@@ -125,27 +137,24 @@ def test_through_json_it_stays_the_same() -> None:
 )
 def test_a_broken_curve_is_refused(change: dict[str, Any]) -> None:
     whole = {"scores": [0.0, 1.0], "probabilities": [0.1, 0.9], "error": 0.01, "rows": 10}
-    assert ProbabilityMap.from_dict(whole)(np.array([0.5]))[0] == pytest.approx(0.5, abs=1e-6)
-    with pytest.raises(ValueError, match=r"the curve of probabilities is broken|could not convert"):
-        ProbabilityMap.from_dict({**whole, **change})
+    assert IsotonicCalibration.from_dict(whole)(np.array([0.5]))[0] == pytest.approx(0.5, abs=1e-6)
+    with pytest.raises(ValueError, match=r"the calibration curve is broken|could not convert"):
+        IsotonicCalibration.from_dict({**whole, **change})
 
 
 @pytest.mark.parametrize("rows", [1, 2, 300])
-def test_the_kernel_draws_the_same_curve(rows: int) -> None:
-    from elias.kernels.fuse import show_rows
-    from elias.ranking.calibration import NO_CURVE
-
+def test_the_kernel_evaluates_the_same_curve(rows: int) -> None:
+    """At the knots, between them and far beyond them."""
     scores, right = scored(rows, rows)
-    curve = fit_probability(scores, right, np.ones(scores.shape, dtype=bool))
+    curve = fit_calibration(scores, right, np.ones(scores.shape, dtype=bool))
     asked = np.concatenate([np.linspace(-70, 70, 999), curve.scores, [0.0]]).astype(np.float32)[None]
     labels = np.arange(asked.size, dtype=np.int32)[None] * 3
-    places = np.random.default_rng(0).permutation(asked.size)[None]
-    places[0, 5] = -1
-    best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
-    show_rows(0, 1, labels, asked, places, curve.curve, best, values)
-    there = places[0] >= 0
-    np.testing.assert_allclose(values[0, there], curve(asked[0].astype(np.float64))[places[0, there]], rtol=1e-6)
-    assert (best[0, there] == 3 * places[0, there]).all()
-    assert (best[0, 5], values[0, 5]) == (-1, 0.0)
-    show_rows(0, 1, labels, asked, places, NO_CURVE, best, values)
-    np.testing.assert_array_equal(values[0, there], asked[0, places[0, there]])
+    labels[0, 5] = -1
+    calibrated = ScoreModel("product", "logistic", calibration=curve)
+    _, best, values = calibrated.top_k(labels, asked, asked.size)
+    assert (best[0, -1], values[0, -1]) == (-1, 0.0)
+    assert (best[0, :-1] >= 0).all()
+    expected = curve(asked[0, best[0, :-1] // 3].astype(np.float64))
+    np.testing.assert_allclose(values[0, :-1], expected, rtol=1e-6)
+    _, best, values = ScoreModel("product", "logistic").top_k(labels, asked, asked.size)
+    np.testing.assert_array_equal(values[0, :-1], asked[0, best[0, :-1] // 3])
