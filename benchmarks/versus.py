@@ -28,26 +28,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
-BATCH, ONE_BY_ONE, WARM_UP = 1024, 100, 60
+BATCH, ONE_BY_ONE = 1024, 100  # texts; the worker below has the second number too
 
 WORKER = """
 import json, sys, time
 import elias
 folder, threads, texts = sys.argv[1], int(sys.argv[2]), json.load(open(sys.argv[3]))
 model = elias.load(folder, threads=threads)
-for text in texts[:%d]:
+for text in texts[:100]:
     model.predict([text])
 model.predict(texts)
 print("ready", flush=True)
 for line in sys.stdin:
     started = time.perf_counter()
     if line.strip() == "one":
-        for text in texts[:%d]:
+        for text in texts[:100]:
             model.predict([text])
     else:
         model.predict(texts)
     print(time.perf_counter() - started, flush=True)
-""" % (WARM_UP, ONE_BY_ONE)
+"""
 
 
 class Side:

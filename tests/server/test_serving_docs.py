@@ -1,4 +1,4 @@
-"""Every curl command of docs/serving.md is run, and its answer has the form the page shows."""
+"""Every curl command of docs/reference/http.md is run, and its answer has the form the page shows."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from elias.model.model import Model
 from elias.server.admission import Limits
 from helpers.serving import Running, running
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"^ +\$ (curl .+)\n((?: +\{.+\n)*)", re.MULTILINE)
 EXAMPLES = [(match[1], [line.strip() for line in match[2].splitlines()]) for match in EXAMPLE.finditer(PAGE)]
-NAMES = ["evince", "okular", "xpdf", "evince-common"]
+NAMES = ["evince", "xpdf", "inkscape"]
 TOKEN = "the-token-of-the-page"
 
 
 @pytest.fixture(scope="module")
-def services(tiny_model: Model, tiny_model_folder: Path) -> Iterator[tuple[Running, Running]]:
+def services(stacked_model: Model, stacked_folder: Path) -> Iterator[tuple[Running, Running]]:
     """(open, with a token); some labels are called as on the page."""
-    ids = [*NAMES, *tiny_model.labels.ids[len(NAMES) :]]
-    model = replace(tiny_model, labels=LabelSet(ids, tiny_model.labels.texts))
+    ids = [*NAMES, *stacked_model.labels.ids[len(NAMES) :]]
+    model = replace(stacked_model, labels=LabelSet(ids, stacked_model.labels.texts))
     with (
-        running({"debian": tiny_model_folder}, lambda folder: model) as free,
-        running({"debian": tiny_model_folder}, lambda folder: model, token=TOKEN) as guarded,
+        running({"mine": stacked_folder}, lambda folder: model) as free,
+        running({"mine": stacked_folder}, lambda folder: model, token=TOKEN) as guarded,
     ):
         yield free, guarded
 

@@ -26,7 +26,9 @@ from elias.dataset import Dataset
 from elias.encoders import TrainingContext, load_encoder
 from elias.index.label_index import LabelIndex
 from elias.network.network import Network
-from elias.pipeline.features_step import Prepared, open_preparation, write_preparation
+from elias.pipeline.context import FitContext
+from elias.pipeline.features_step import FeatureSet, features_step
+from elias.pipeline.run_folder import Run
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.stage import CHECKPOINT, train_stage
@@ -43,7 +45,7 @@ class Cut(Exception):
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Prepared]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, FeatureSet]:
     """60 rows, 12 labels; each row's own id is a label that is excluded from it."""
     texts = [f"{NAMES[row % 12]} like {NAMES[(row + 1) % 12]} and {row % 7}" for row in range(60)]
     labels = [[NAMES[(row + 1) % 12], NAMES[(row + 5) % 12]] for row in range(60)]
@@ -51,13 +53,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Prepar
     changes = {"split.validation_rows": 10, "stage1.batch_size": 8, "stage2.batch_size": 8, "stage2.epochs": 3}
     changes |= {"index.parent_slots": 1, "stage2.learning_rate_edges": 1}  # parents matter, and change within an epoch
     settings = resolve(Settings().updated({**SMALL, **changes}), data.size())
-    folder = tmp_path_factory.mktemp("prepared")
     pick_threads(2)
-    write_preparation(data, settings, folder, SILENT)
-    return settings, open_preparation(data, settings, folder, SILENT)
+    with Run(tmp_path_factory.mktemp("prepared"), SILENT) as run:
+        run.freeze(settings, settings, data.fingerprint())
+        return settings, features_step(FitContext(data, settings, run, SILENT, CPU))
 
 
-def network_of(settings: Settings, rows: Prepared, *, learned: bool = True, beam: int = 4) -> Network:
+def network_of(settings: Settings, rows: FeatureSet, *, learned: bool = True, beam: int = 4) -> Network:
     clusters = np.arange(12, dtype=np.int32) % 4
     index = LabelIndex.from_clusters(clusters, 4)
     if learned:  # every label in every cluster
@@ -70,7 +72,7 @@ def network_of(settings: Settings, rows: Prepared, *, learned: bool = True, beam
     return new_network(encoder, index, rows.train, clusters, stage, device=CPU)
 
 
-def trainer_of(settings: Settings, rows: Prepared, *, learned: bool = True, **options: Any) -> Trainer:
+def trainer_of(settings: Settings, rows: FeatureSet, *, learned: bool = True, **options: Any) -> Trainer:
     seed, callbacks = options.pop("seed", 0), Callbacks(**{"keep_best": lambda network: None, **options})
     network = network_of(settings, rows, learned=learned, beam=1)
     return Trainer(
@@ -99,7 +101,7 @@ def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
 )
 @pytest.mark.parametrize("learned", [True, False])
 def test_cut_at_any_step_and_resumed(
-    prepared: tuple[Settings, Prepared], tmp_path: Path, changes: dict[str, Any], learned: bool
+    prepared: tuple[Settings, FeatureSet], tmp_path: Path, changes: dict[str, Any], learned: bool
 ) -> None:
     settings, rows = prepared[0].updated(changes), prepared[1]
     whole = trainer_of(settings, rows, learned=learned)
@@ -129,7 +131,7 @@ def test_cut_at_any_step_and_resumed(
 
 @pytest.mark.parametrize("changes", [{}, {"stage2.optimizer": "adamw", "stage2.accumulate": 3}])
 def test_the_reference_implementation_trains_as_the_kernels_do(
-    prepared: tuple[Settings, Prepared], changes: dict[str, Any]
+    prepared: tuple[Settings, FeatureSet], changes: dict[str, Any]
 ) -> None:
     """The same start, the same batches and the same noise; only the order of sums differs."""
     settings, rows = prepared[0].updated(changes), prepared[1]
@@ -146,7 +148,7 @@ def test_the_reference_implementation_trains_as_the_kernels_do(
         np.testing.assert_allclose(value, weights[1][name], rtol=1e-3, atol=2e-4, err_msg=name)
 
 
-def test_a_checkpoint_of_another_network_is_refused(prepared: tuple[Settings, Prepared], tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused(prepared: tuple[Settings, FeatureSet], tmp_path: Path) -> None:
     settings, rows = prepared
     path = tmp_path / "checkpoint"
     save_checkpoint(trainer_of(settings, rows, learned=False), path)
@@ -157,7 +159,7 @@ def test_a_checkpoint_of_another_network_is_refused(prepared: tuple[Settings, Pr
         restore_checkpoint(trainer_of(settings, rows, learned=False), path)
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(prepared: tuple[Settings, Prepared]) -> None:
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(prepared: tuple[Settings, FeatureSet]) -> None:
     results = []
     for seed in (0, 0, 1):
         trainer = trainer_of(*prepared, seed=seed)
@@ -167,7 +169,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(prepared: tuple[
     assert not same(results[0], results[2])
 
 
-def test_training_learns(prepared: tuple[Settings, Prepared]) -> None:
+def test_training_learns(prepared: tuple[Settings, FeatureSet]) -> None:
     settings, rows = prepared
     trainer = trainer_of(settings.updated({"stage2.epochs": 12, "encoder.dropout": 0}), rows)
     trainer.run()
@@ -176,7 +178,7 @@ def test_training_learns(prepared: tuple[Settings, Prepared]) -> None:
     assert trainer.at.best > 60
 
 
-def test_the_best_weights_are_kept(prepared: tuple[Settings, Prepared]) -> None:
+def test_the_best_weights_are_kept(prepared: tuple[Settings, FeatureSet]) -> None:
     kept: list[dict[str, np.ndarray]] = []
     trainer = trainer_of(*prepared, keep_best=lambda network: kept.append(bits(network)))
     scores = iter([10.0, 30.0, 20.0, 40.0])  # epoch 2: last, mean; epoch 3: last, mean
@@ -199,7 +201,7 @@ def test_the_best_weights_are_kept(prepared: tuple[Settings, Prepared]) -> None:
     assert (trainer.at.best, trainer.at.best_epoch, trainer.at.best_is_mean) == (40.0, 3, True)
 
 
-def test_without_validation_labels_the_last_weights_are_kept(prepared: tuple[Settings, Prepared]) -> None:
+def test_without_validation_labels_the_last_weights_are_kept(prepared: tuple[Settings, FeatureSet]) -> None:
     settings, rows = prepared
     nothing = replace(rows.validation, labels=rows.validation.labels * 0)
     nothing.labels.eliminate_zeros()
@@ -211,7 +213,7 @@ def test_without_validation_labels_the_last_weights_are_kept(prepared: tuple[Set
     assert same(kept[0], bits(trainer.network))
 
 
-def test_an_excluded_pair_is_in_no_shortlist_of_the_loss(prepared: tuple[Settings, Prepared]) -> None:
+def test_an_excluded_pair_is_in_no_shortlist_of_the_loss(prepared: tuple[Settings, FeatureSet]) -> None:
     settings, rows = prepared
     network = network_of(settings, rows)
     parents = network.learned_index().parents()
@@ -228,7 +230,7 @@ def test_an_excluded_pair_is_in_no_shortlist_of_the_loss(prepared: tuple[Setting
 
 
 def test_an_excluded_pair_is_not_predicted_in_validation(
-    prepared: tuple[Settings, Prepared], monkeypatch: pytest.MonkeyPatch
+    prepared: tuple[Settings, FeatureSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, rows = prepared
     trainer = trainer_of(settings, rows)
@@ -247,7 +249,7 @@ def test_an_excluded_pair_is_not_predicted_in_validation(
         assert ((seen[-1] == own).any(axis=1) == ~is_own).all()
 
 
-def test_ctrl_c_waits_for_the_end_of_a_step(prepared: tuple[Settings, Prepared], tmp_path: Path) -> None:
+def test_ctrl_c_waits_for_the_end_of_a_step(prepared: tuple[Settings, FeatureSet], tmp_path: Path) -> None:
     settings, rows = prepared
     settings = settings.updated({"stage2.accumulate": 2})
     make = lambda: network_of(settings, rows)  # noqa: E731
@@ -295,7 +297,7 @@ def test_rates_rise_and_fall(total: int, warmup: float) -> None:
         assert factors[-1] == pytest.approx(1 / 900)
 
 
-def test_the_running_mean_is_the_mean(prepared: tuple[Settings, Prepared]) -> None:
+def test_the_running_mean_is_the_mean(prepared: tuple[Settings, FeatureSet]) -> None:
     network = network_of(*prepared)
     mean, seen = AveragedWeights(), []
     rng = np.random.default_rng(0)
