@@ -71,7 +71,7 @@ def test_an_example(services: tuple[Running, Running], tmp_path: Path, command: 
 
 
 def test_the_table_of_limits_is_complete() -> None:
-    named = re.search(r"## Limits\n(.+?)\n\n[^|`]", PAGE, flags=re.DOTALL)
+    named = re.search(r"^## Limits\n(.+?)(?=^## |\Z)", PAGE, flags=re.DOTALL | re.MULTILINE)
     assert named
     for name, value in vars(Limits()).items():
         assert f"`{name}`" in named[1], name

@@ -1,0 +1,82 @@
+"""Writes docs/reference/settings.md from the settings of the package: python docs/make_settings.py
+
+tests/test_readme.py fails while the page and `elias.core.settings` disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from elias.core.settings import Settings
+
+PAGE = Path(__file__).parent / "reference" / "settings.md"
+HEAD = """# Settings
+
+`elias fit DATA -o MODEL --set SECTION.KEY=VALUE`, as often as needed; in Python
+`elias.Settings().updated({"stage2.epochs": 5})`. `elias fit --settings` prints the same list. An unknown key or a value
+out of range is refused with every problem listed. This page is generated: `python docs/make_settings.py`.
+
+`auto` is resolved from the size of the data by the rules at the end of this page; the values are printed before
+training starts and stored in `config.json` of the model. "Paper" is the symbol of the ELIAS paper.
+"""
+RULES = """
+## What auto becomes
+
+L is the number of labels with a training row, N the number of training rows.
+
+| setting | rule |
+|---|---|
+| `clustering.clusters` | 2^ceil(log2(L / 128)) |
+| `index.kappa` | 10 L / C |
+| `index.beta` | L / C |
+| `index.shortlist_size` | 100 x `index.beam_size` |
+| `stage1.epochs`, `stage2.epochs` | 300,000 and 400,000 rows, label texts included; 3 to 6 and 4 to 8 epochs |
+| `stage*.batch_size` | N / 50, but 16 to 512 |
+| `features.min_df` | 2 from 1,000 rows on, else 1 |
+| `split.validation_rows` | N / 50, at least min(500, N / 10), at most 4,000; else the validation file |
+| `split.calibration_rows` | N / 4 per fold; without folds N / 16 or more; half of a validation file; at most 4,000 |
+| `score_model.folds` | 4 from 400 to 5,000 rows, 2 up to 100,000, else 0; 0 with a validation file |
+| `score_model.hidden_units` | 32, or one per 30 calibration rows, at least 4 |
+| `score_model.epochs` | 60, or as many as make 2,000 steps of 64 rows |
+| `run.threads` | the cores of this machine |
+
+`network.kind=one-versus-all` has one cluster, K = L, and one stage with the epochs of both.
+"""
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    return HEAD + "".join(map(section, fields(Settings))) + RULES
+
+
+def section(part: Any) -> str:
+    """One table; stage1 and stage2 have the same keys, and each has its own table."""
+    values = part.default
+    lines = [
+        f"\n## {part.name}\n",
+        f"{type(values).__doc__}\n",
+        "| setting | default | paper | meaning |",
+        "|---|---|---|---|",
+    ]
+    for item in fields(values):
+        about = item.metadata
+        meaning = about["what"] + (f" ({', '.join(about['choices'])})" if about["choices"] else "")
+        default = shown(getattr(values, item.name))
+        lines.append(f"| `{part.name}.{item.name}` | {default} | {about['letter']} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def shown(value: Any) -> str:
+    """As it would be typed after --set."""
+    if value is None:
+        return "auto"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "(none)"
+
+
+if __name__ == "__main__":
+    main()
