@@ -1,4 +1,4 @@
-"""Fits and files of ELIAS++: kinds of the final score, rows held out, killed and resumed, saved and damaged."""
+"""Fits and files of the stacked ranker: kinds of score, rows held out, killed and resumed, saved and damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import elias
 from elias.core.defaults import FEWEST, DataSize, resolve
 from elias.core.errors import InputError, ModelError
-from elias.core.files import read_tensors
+from elias.core.files import link_tree, read_tensors
 from elias.core.settings import Settings
 from elias.dataset import Dataset
 from elias.dataset.rows import KIND_LABEL_TEXT
@@ -24,12 +24,15 @@ from elias.encoders.tfidf import TfIdf
 from elias.evaluation.evaluate import evaluate_model
 from elias.model.compaction import compact
 from elias.model.model import Model
-from elias.model.storage import load_model
-from elias.pipeline import sparse_side
+from elias.model.storage import PART_FILES, load_model
+from elias.pipeline import ranking_steps
 from elias.pipeline.features_step import all_rows, reserve_rows
 from elias.pipeline.fit import fit_to
 from elias.ranking.cross_fitting import ENOUGH
+from elias.ranking.inverted_index import build_inverted_index
 from helpers.processes import NEITHER, STACKED, content, fitted, here, sets, start, wait_until
+
+STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "90-model"]
 
 # -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
 
@@ -46,7 +49,7 @@ def test_saved_and_loaded(stacked_model: Model, texts: list[str], tmp_path: Path
         np.testing.assert_array_equal(after.parts[name], values)
 
 
-def test_compacted_it_keeps_its_sparse_side(stacked_model: Model, texts: list[str], tmp_path: Path) -> None:
+def test_compacted_it_keeps_its_ranking_parts(stacked_model: Model, texts: list[str], tmp_path: Path) -> None:
     compact(stacked_model, precision="int8").save(tmp_path / "small")
     small = load_model(tmp_path / "small", threads=2)
     assert small.gives_probabilities
@@ -66,15 +69,16 @@ def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: li
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("plus.json", {"by_words": 0}),
-        ("plus.json", {"by_network": "many"}),
-        ("plus.json", {"by_network": True}),
-        ("fusion.json", {"kind": "guess"}),
-        ("fusion.json", None),
-        ("ranker.safetensors", None),
-        ("lexical.safetensors", None),
+        ("ranking.json", {"word_candidates": 0}),
+        ("ranking.json", {"network_candidates": "many"}),
+        ("ranking.json", {"network_candidates": True}),
+        ("ranking.json", {"knn": 1}),
+        ("score_model.json", {"kind": "guess"}),
+        ("score_model.json", None),
+        ("linear_ranker.safetensors", None),
+        ("inverted_index.safetensors", None),
         ("label_tree.safetensors", None),
-        ("neighbours.safetensors", None),
+        ("knn.safetensors", None),
     ],
 )
 def test_damaged_files_are_refused(
@@ -91,72 +95,66 @@ def test_damaged_files_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["product", "tree"])
-def test_the_other_final_scores(
+def test_the_other_kinds_of_score(
     kind: str, data: Dataset, texts: list[str], tmp_path: Path, stacked_folder: Path
 ) -> None:
-    """Only the last steps are done again: everything else of the run is that of the learned score."""
-    from elias.core.files import link_tree
-
+    """Network and ranking parts stay; what depends on the score is built again."""
     link_tree(stacked_folder.with_name("model.run"), tmp_path / "model.run")
+    (tmp_path / "model.run" / "log.jsonl").unlink()
     settings = Settings().updated({**STACKED, "score_model.kind": kind, "linear_ranker.loss": "squared-hinge"})
     model = load_model(fit_to(data, tmp_path / "model", settings=settings, force=True), threads=2)
     log = [json.loads(line) for line in (tmp_path / "model.run" / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if "step" in line][-2:] == ["70-fusion", "90-model"]
-    assert [line["step"] for line in log if "step" in line].count("50-stage2") == 1
-    assert model.plus is not None
-    assert model.plus.score_model.kind == kind
+    assert [line["step"] for line in log if "step" in line] == ["65-held-out", "70-score-model", "90-model"]
+    assert model.reranker is not None
+    assert model.reranker.score_model.kind == kind
     assert evaluate_model(model, data).metrics["P@1"] > 50
     assert model.gives_probabilities
     found = model.predict(texts, k=4, threshold=0.2)
     assert (found.scores[found.labels >= 0] >= 0.2).all()
 
 
-def test_the_network_does_not_depend_on_the_sparse_side(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
+def test_the_network_does_not_depend_on_the_ranking_parts(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
     """Another ranker or other words: both stages stay, bit for bit that of a fresh run with those settings."""
-    from elias.core.files import link_tree
-
     run = tmp_path / "model.run"
     link_tree(stacked_folder.with_name("model.run"), run)
     (run / "log.jsonl").unlink()
     changes = {**STACKED, "linear_ranker.cost": 0.3, "inverted_index.words_per_label": 9}
     output = fit_to(data, tmp_path / "model", settings=Settings().updated(changes), force=True)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if "step" in line] == ["12-ranker", "14-ranker", "70-fusion", "90-model"]
+    assert [line["step"] for line in log if "step" in line] == STACKED_STEPS
     fresh = fit_to(data, tmp_path / "fresh", settings=Settings().updated(changes))
     assert content(output, "*.safetensors") == content(fresh, "*.safetensors")
     off = fit_to(data, tmp_path / "model", settings=Settings().updated({**changes, "ranking.kind": "none"}), force=True)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if "step" in line][4:] == ["90-model"]
-    assert not (off / "ranker.safetensors").exists()
+    assert [line["step"] for line in log if "step" in line][len(STACKED_STEPS) :] == ["90-model"]
+    assert not (off / "linear_ranker.safetensors").exists()
 
 
-def test_refitted_on_all_rows_or_not(stacked_folder: Path, stacked_model: Model, data: Dataset, tmp_path: Path) -> None:
-    """The final score is learned with a ranker that has not seen the calibration rows; the model's own has."""
+def test_the_parts_of_the_model_have_seen_all_rows(stacked_folder: Path, stacked_model: Model) -> None:
+    """The score is learned with parts that have not seen the held-out rows; the model's own have."""
     run = stacked_folder.with_name("model.run")
-    held_out, every = (read_tensors(run / step / "ranker.safetensors")[0] for step in ("12-ranker", "14-ranker"))
+    held_out, every = (
+        read_tensors(run / step / "linear_ranker.safetensors")[0] for step in ("60-ranking", "80-ranking")
+    )
     assert len(held_out["ranker.weights"]) != len(every["ranker.weights"])
-    assert stacked_model.plus is not None
-    np.testing.assert_array_equal(stacked_model.plus.ranker.weights, every["ranker.weights"])
-    without = Settings().updated({**STACKED, **NEITHER, "ranker.refit": False})
-    output = fit_to(data, tmp_path / "model", settings=without)
-    assert not (tmp_path / "model.run" / "14-ranker").exists()
-    model = load_model(output)
-    assert model.plus is not None
-    np.testing.assert_array_equal(model.plus.ranker.weights, held_out["ranker.weights"])
+    assert stacked_model.reranker is not None
+    np.testing.assert_array_equal(stacked_model.reranker.parts.ranker.weights, every["ranker.weights"])
+    for name in PART_FILES:
+        assert (run / "60-ranking" / name).read_bytes() != (run / "80-ranking" / name).read_bytes()
+        assert (run / "80-ranking" / name).samefile(stacked_folder / name)
 
 
-def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_blocks_are_the_same(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negatives are found for some rows at a time; label texts find none."""
     settings = resolve(Settings().updated(STACKED), data.size())
     vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or []), min_df=1, max_words=5000)
     bow, rows = all_rows(data, settings, vectorizer)
+    given = ranking_steps.RankingRows(bow, rows.labels, rows.excluded, rows.kinds)
+    index = build_inverted_index(bow, rows.labels, rows.kinds, words_per_label=64, label_text_weight=3.0)
     made = []
     for size in (1 << 16, 7):
-        monkeypatch.setattr(sparse_side, "ROWS_AT_A_TIME", size)
-        (tmp_path / str(size)).mkdir()
-        given = sparse_side.WordRows(bow, rows.labels, rows.excluded, rows.kinds)
-        lexical = sparse_side.write_lexical(tmp_path / str(size), given, settings)
-        made.append(sparse_side.found_by_words(lexical, given, settings))
+        monkeypatch.setattr(ranking_steps, "ROWS_AT_ONCE", size)
+        made.append(ranking_steps._candidates_by_words(index, given, settings))
     np.testing.assert_array_equal(*made)
     assert (made[0][rows.kinds == KIND_LABEL_TEXT] == -1).all()
     assert (made[0][rows.kinds != KIND_LABEL_TEXT, 0] >= 0).all()
@@ -171,7 +169,7 @@ def test_logistic_ranker(data: Dataset, texts: list[str]) -> None:
 
 
 def test_vectors_sparse_and_dense(stacked_model: Model, data: Dataset) -> None:
-    """Sparse vectors, of either sign and any length, have words; dense ones have none: the sparse side stays off."""
+    """Sparse vectors, of either sign and any length, have words; dense ones have none: no stacked ranker."""
     assert stacked_model.vectorizer is not None
     rng = np.random.default_rng(0)
     bow = stacked_model.vectorizer.transform(list(data.train.texts or []))
@@ -179,7 +177,7 @@ def test_vectors_sparse_and_dense(stacked_model: Model, data: Dataset) -> None:
     vectors = sp.csr_matrix(bow @ signs, dtype=np.float32)
     small = {key.replace(".", "__"): value for key, value in NEITHER.items()}
     sparse = fitted(Dataset.from_arrays(vectors, data.train.labels, label_ids=data.labels.ids), **small)
-    assert sparse.plus is not None
+    assert sparse.reranker is not None
     found = sparse.predict(vectors[:50], k=3)
     assert np.isfinite(found.scores).all()
     right = np.take_along_axis(data.train.labels[:50].toarray() > 0, found.labels[:, :1], axis=1)
@@ -190,7 +188,7 @@ def test_vectors_sparse_and_dense(stacked_model: Model, data: Dataset) -> None:
     dense = fitted(
         Dataset.from_arrays(np.asarray(bow @ project), data.train.labels, label_ids=data.labels.ids), **small
     )
-    assert dense.plus is None
+    assert dense.reranker is None
     assert not dense.gives_probabilities
 
 
@@ -203,13 +201,13 @@ def test_one_label_only(kind: str) -> None:
     assert np.isfinite(found.scores).all()
 
 
-def test_too_few_rows_to_learn_a_final_score_from(data: Dataset) -> None:
+def test_too_few_rows_to_learn_a_score_from(data: Dataset) -> None:
     """Of fewer than ENOUGH rows with a right label it would be worse than p q."""
     model = fitted(
         data, split__calibration_rows=ENOUGH - 1, **{key.replace(".", "__"): v for key, v in NEITHER.items()}
     )
-    assert model.plus is not None
-    assert model.plus.score_model.kind == "product"
+    assert model.reranker is not None
+    assert model.reranker.score_model.kind == "product"
     assert not model.gives_probabilities
 
 
@@ -258,23 +256,26 @@ def test_fitted_with_a_validation_file(data: Dataset, texts: list[str], tmp_path
     both = Dataset.from_lists(list(data.train.texts or []), train, validation_texts=texts, validation_labels=names)
     settings = Settings().updated({**STACKED, **NEITHER, "split.calibration_rows": 60})
     model = load_model(fit_to(both, tmp_path / "model", settings=settings))
-    assert model.plus is not None
-    assert model.plus.fusion.probability is not None
-    assert model.plus.fusion.probability.rows == 60
-    assert not (tmp_path / "model.run" / "14-ranker").exists(), "no training row was held out: it would be the same"
+    assert model.reranker is not None
+    assert model.reranker.score_model.calibration is not None
+    assert model.reranker.score_model.calibration.rows == 60
+    assert not (tmp_path / "model.run" / "80-ranking").exists(), "no training row was held out: it would be the same"
     assert model.about["settings"]["split"]["validation_rows"] == 20
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------
 
 
-def test_killed_in_the_sparse_steps_it_is_the_same_model(
+def test_killed_in_every_ranking_step_it_is_the_same_model(
     stacked_folder: Path, tiny_dataset: Path, tmp_path: Path
 ) -> None:
     output, run = tmp_path / "model", tmp_path / "model.run"
     moments: list[Callable[[], bool]] = [
-        (run / "12-ranker.part" / "lexical.safetensors").exists,
-        (run / "70-fusion.part" / "begun.json").exists,
+        (run / "60-ranking.part" / "inverted_index.safetensors").exists,
+        (run / "65-held-out.part" / "begun.json").exists,
+        (run / "70-score-model.part" / "begun.json").exists,
+        (run / "80-ranking.part" / "label_tree.safetensors").exists,
+        (run / "90-model.part" / "begun.json").exists,
     ]
     for moment in moments:
         process = start("fit", tiny_dataset, "-o", output, *sets(STACKED))
@@ -285,15 +286,10 @@ def test_killed_in_the_sparse_steps_it_is_the_same_model(
         assert not output.exists()
     done = here("fit", tiny_dataset, "-o", output, *sets(STACKED))
     assert done.returncode == 0, done.stderr
-    assert "calibration error" in done.stderr
-    for pattern in ("*.safetensors", "fusion.json", "plus.json"):
-        ours = content(output, pattern)
-        assert ours
-        assert ours == content(stacked_folder, pattern)
+    assert content(output) == content(stacked_folder)
     assert not list(tmp_path.rglob("*.part"))
 
 
 def test_switched_off_no_file_of_it_is_there(stacked_folder: Path, tiny_model_folder: Path) -> None:
-    files = {"plus.json", "fusion.json", "lexical.safetensors", "ranker.safetensors"}
-    files |= {"neighbours.safetensors", "label_tree.safetensors"}
+    files = {"ranking.json", "score_model.json", *PART_FILES}
     assert set(content(stacked_folder)) - set(content(tiny_model_folder)) == files
