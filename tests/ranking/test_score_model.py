@@ -1,4 +1,4 @@
-"""The final score: its formulas by hand, that learning helps, evidence and its distances, files."""
+"""The score model: its inputs and formulas by hand, kernels against definitions, top k, learning, files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elias import kernels
 from elias.core.devices import pick_threads
 from elias.core.errors import ModelError
 from elias.core.settings import ScoreModelSettings
-from elias.ranking.calibration import fit_probability
-from elias.ranking.features import LEAST, N_COLUMNS, NAMES, RANKED, RELATIVE, Evidence, Field
-from elias.ranking.linear_ranker import quality
-from elias.ranking.score_model import FARTHEST, NAME, Fusion, fit_fusion
+from elias.ranking.calibration import fit_calibration
+from elias.ranking.features import FEATURES, Features
+from elias.ranking.published import p_of, q_of
+from elias.ranking.score_model import (
+    FARTHEST,
+    LEAST,
+    N_INPUTS,
+    NAME,
+    RANKED,
+    RELATIVE,
+    LearnedScore,
+    ReferenceScores,
+    ScoreModel,
+    fit_score,
+    score_inputs,
+)
 
 LOSS = "squared-hinge"
+RANKS = len(FEATURES) + RELATIVE  # inputs from here on are log ranks
 
 
 @pytest.fixture(autouse=True)
@@ -27,209 +41,236 @@ def one_torch_thread() -> None:
     pick_threads(2)
 
 
-def evidence(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Evidence, np.ndarray]:
-    """(random evidence, which labels are right): right ones have a larger p and margin; some places are empty."""
+def named(features: Features) -> dict[str, np.ndarray]:
+    """Views of the features by name."""
+    return {name: features.values[:, place] for place, name in enumerate(FEATURES)}
+
+
+def random_features(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Features, np.ndarray]:
+    """(features, which labels are right): right ones have a larger p and margin; rows have 3 to m candidates."""
     rng = np.random.default_rng(seed)
     labels = np.sort(rng.permuted(np.tile(np.arange(60), (rows, 1)), axis=1)[:, :m], axis=1).astype(np.int32)
     labels[np.arange(m) >= rng.integers(3, m + 1, size=(rows, 1))] = -1
     right = (rng.random(labels.shape) < 0.2) & (labels >= 0)
-    some = lambda: rng.random(labels.shape).astype(np.float32)  # noqa: E731
-    classifier = np.where(right, 0.3 + 0.7 * some(), 0.8 * some()).astype(np.float32)
-    margin = (2 * some() - 1.5 + right * some()).astype(np.float32)
-    counts = rng.integers(0, 50, size=labels.shape)
-    parts = Evidence(
-        labels, rng.integers(0, 4, labels.shape), some(), some(), classifier, margin, -some(), (some(), some(), some()),
-        (some(), some()), counts,
-    )  # fmt: skip
-    return parts, right
+    values = rng.random((rows, len(FEATURES), m)).astype(np.float32)
+    features = Features(labels, rng.integers(0, 4, labels.shape).astype(np.int32), values)
+    by_name = named(features)
+    by_name["classifier"][:] = np.where(right, 0.3 + 0.7 * by_name["classifier"], 0.8 * by_name["classifier"])
+    by_name["margin"][:] = 2 * by_name["margin"] - 1.5 + right * rng.random(labels.shape)
+    by_name["path"][:] *= -1
+    by_name["log_count"][:] = np.log1p(rng.integers(0, 50, size=labels.shape))
+    return features, right
 
 
-def test_columns_are_the_parts_their_distances_and_ranks() -> None:
-    given, _ = evidence()
-    given.votes[0][:, ::2] = 0.0  # equal values share a rank
-    columns = given.columns()
-    assert columns.shape == (40, 12, N_COLUMNS) == (40, 12, len(NAMES) + RELATIVE + len(RANKED))
-    there = given.labels >= 0
-    p = given.classifier * given.cluster_score * given.edge_score
-    yhat = given.cluster_score * given.edge_score
-    z = np.log(given.classifier / (1 - given.classifier))
-    expected = [np.log(np.maximum(p, LEAST)), z, np.log(np.maximum(yhat, LEAST)), given.margin, given.path]
-    expected += [*given.words, *given.votes]
-    for place, values in enumerate(expected):
-        np.testing.assert_allclose(columns[..., place][there], values[there], rtol=1e-3, atol=1e-4)
-        for row in range(40):
-            best = columns[row, there[row], place].max()
-            np.testing.assert_allclose(
-                columns[row, there[row], len(NAMES) + place], columns[row, there[row], place] - best
-            )
-    np.testing.assert_allclose(columns[..., len(NAMES) - 1], np.log1p(given.counts), rtol=1e-5)
-    for place, values in enumerate((given.words[0], given.words[2], given.votes[0])):
-        for row in range(40):
-            own = values[row, there[row]]
-            more = [(own > value).sum() for value in own]
-            np.testing.assert_allclose(
-                columns[row, there[row], len(NAMES) + RELATIVE + place], np.log1p(more), rtol=1e-6
-            )
-    assert np.isfinite(columns).all()
-
-
-@pytest.mark.parametrize("raised", [None, 2.0, -5.0])
-def test_the_kernel_is_the_formula(raised: float | None) -> None:
-    given, right = evidence(3)
-    given = replace(given, labels=np.where(np.arange(40)[:, None] < 2, -1, given.labels))  # rows with nobody
-    learned = fit_fusion(given, right, ScoreModelSettings(hidden=32, epochs=2), LOSS, 0).learned
+def learned_of(features: Features, right: np.ndarray, units: int = 32, epochs: int = 2) -> LearnedScore:
+    settings = ScoreModelSettings(hidden_units=units, epochs=epochs)
+    learned = fit_score(features, right, settings, LOSS, 0).learned
     assert learned is not None
-    given.words[0][:, ::3] = 0.25
-    field = None if raised is None else moved(given.field(), raised)
-    there = given.labels >= 0
-    expected = learned(given.columns(field))
-    np.testing.assert_allclose(learned.of(given, field, threads=2)[there], expected[there], rtol=1e-4, atol=2e-5)
-    assert not learned.of(given, field)[~there].any()
+    return learned
 
 
-def moved(field: Field, by: float) -> Field:
-    return Field(field.best + np.float32(by), field.rising + np.float32(by))
+def shifted(reference: ReferenceScores, by: float) -> ReferenceScores:
+    return ReferenceScores(reference.best + np.float32(by), reference.rising + np.float32(by))
 
 
-def test_the_kernel_ranks_the_parts_that_evidence_names() -> None:
-    from elias.kernels import fuse
+# -- inputs -----------------------------------------------------------------------------------------------------------
 
-    assert len(NAMES) == fuse.PARTS
-    assert [NAMES[part] for part in RANKED] == ["v.x", "c.x", "vote"]  # the order of `fuse.RANKS`
-    assert (len(NAMES), len(NAMES) + RELATIVE, N_COLUMNS) == (fuse.PARTS, fuse.RANKS, fuse.N_COLUMNS)
+
+def test_inputs_are_the_features_their_distances_and_ranks() -> None:
+    features, _ = random_features()
+    by_name = named(features)
+    by_name["vote"][:, ::2] = 0.0  # equal values have the same rank
+    inputs = score_inputs(features)
+    assert inputs.shape == (40, 12, N_INPUTS) == (40, 12, len(FEATURES) + RELATIVE + len(RANKED))
+    real = features.labels >= 0
+    yhat = by_name["cluster_score"] * by_name["edge_score"]
+    log_p = np.log(np.maximum(by_name["classifier"] * yhat, LEAST))
+    z = np.log(by_name["classifier"] / (1 - by_name["classifier"]))
+    plain = [log_p, z, np.log(np.maximum(yhat, LEAST)), *(by_name[name] for name in FEATURES[3:])]
+    for place, values in enumerate(plain):
+        np.testing.assert_allclose(inputs[..., place][real], values[real], rtol=1e-3, atol=1e-4)
+        if place == RELATIVE:
+            break  # the count has no distance
+        for row in range(40):
+            own = inputs[row, real[row], place]
+            np.testing.assert_allclose(inputs[row, real[row], len(FEATURES) + place], own - own.max())
+    for place, name in enumerate(("combined", "centroid", "vote")):
+        for row in range(40):
+            own = by_name[name][row, real[row]]
+            more = [(own > value).sum() for value in own]
+            np.testing.assert_allclose(inputs[row, real[row], RANKS + place], np.log1p(more), rtol=1e-6)
+    assert np.isfinite(inputs).all()
+
+
+def test_reference_scores_move_distances_and_ranks_only() -> None:
+    features, _ = random_features(1)
+    inputs, reference, real = score_inputs(features), ReferenceScores.of(features), features.labels >= 0
+    np.testing.assert_array_equal(score_inputs(features, reference), inputs)  # compared with themselves
+    lower = score_inputs(features, shifted(reference, -5))
+    np.testing.assert_array_equal(lower[..., :RANKS], inputs[..., :RANKS])  # lower ones move no distance
+    assert not lower[real][:, RANKS:].any()  # and every candidate is first
+    higher = score_inputs(features, shifted(reference, 2))
+    distances = slice(len(FEATURES), RANKS)
+    np.testing.assert_array_equal(higher[..., : len(FEATURES)], inputs[..., : len(FEATURES)])
+    np.testing.assert_allclose(higher[..., distances], inputs[..., distances] - 2, atol=1e-4)
+    every = np.broadcast_to(np.log1p(real.sum(axis=1))[:, None, None], higher[..., RANKS:].shape)
+    np.testing.assert_allclose(higher[..., RANKS:][real], every[real], rtol=1e-6)
+
+
+# -- kernels against definitions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [None, 2.0, -5.0])
+@pytest.mark.parametrize("m", [12, 1100])
+def test_the_kernel_is_the_formula(by: float | None, m: int) -> None:
+    """Rows without candidates, equal values, more candidates than the kernel has logarithms of ranks in its table."""
+    rng = np.random.default_rng(3)
+    features, right = random_features(3)
+    learned = learned_of(features, right)
+    if m > 12:
+        values = rng.random((3, len(FEATURES), m)).astype(np.float32)
+        features = Features(np.tile(np.arange(m, dtype=np.int32), (3, 1)), np.zeros((3, m), dtype=np.int32), values)
+    features.labels[:2] = -1
+    features.values[:, FEATURES.index("combined"), ::3] = 0.25
+    reference = None if by is None else shifted(ReferenceScores.of(features), by)
+    found = learned(features, reference, threads=2)
+    with kernels.reference():
+        expected = learned(features, reference)
+    assert np.ptp(expected) > 0.1
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=5e-5)
+    assert not found[features.labels < 0].any()
+
+
+def test_kernel_and_definition_rank_the_same_features() -> None:
+    from elias.kernels import score_model as kernel
+
+    assert [FEATURES[feature] for feature in RANKED] == ["combined", "centroid", "vote"]
+    assert (kernel.RANKED, kernel.RELATIVE, kernel.RANKS, kernel.N_INPUTS) == (RANKED, RELATIVE, RANKS, N_INPUTS)
+    assert FEATURES[-1] == "log_count", "the only feature without a distance is the last"
 
 
 def test_tanh_of_the_kernel() -> None:
-    from elias.kernels.fuse import tanh_of
+    from elias.kernels.score_model import tanh_of
 
     x = np.concatenate([np.linspace(-12, 12, 4001), [0.0, 1e-6, -1e-6]]).astype(np.float32)
     np.testing.assert_allclose([tanh_of(value) for value in x], np.tanh(x.astype(np.float64)), atol=4e-7)
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
 @pytest.mark.parametrize("k", [1, 4, 20])
-def test_ranks_are_sorted_scores(k: int) -> None:
-    """Ties to the lower label, nobody last; fewer than k where there are fewer."""
-    from elias.kernels.fuse import rank_rows
-
-    given, _ = evidence(4)
-    scores = np.random.default_rng(4).integers(-2, 3, given.labels.shape).astype(np.float32)
-    places = np.empty((len(scores), k), dtype=np.int64)
-    rank_rows(0, len(scores), given.labels, scores, places)
-    for row in range(len(scores)):
-        there = [place for place in range(scores.shape[1]) if given.labels[row, place] >= 0]
-        best = sorted(there, key=lambda place: (-scores[row, place], given.labels[row, place]))[:k]
-        assert places[row].tolist() == best + [-1] * (k - len(best))
-
-
-def test_a_better_field_moves_distances_and_ranks_only() -> None:
-    given, _ = evidence(1)
-    columns, field, there = given.columns(), given.field(), given.labels >= 0
-    np.testing.assert_array_equal(given.columns(field), columns)  # among themselves they are what they are
-    ranks = len(NAMES) + RELATIVE
-    worse = given.columns(moved(field, -5))
-    np.testing.assert_array_equal(worse[..., :ranks], columns[..., :ranks])  # a worse one moves no distance
-    assert not worse[there][:, ranks:].any()  # and everybody is first
-    better = given.columns(moved(field, 2))
-    np.testing.assert_array_equal(better[..., : len(NAMES)], columns[..., : len(NAMES)])
-    np.testing.assert_allclose(better[..., len(NAMES) : ranks], columns[..., len(NAMES) : ranks] - 2, atol=1e-4)
-    everybody = np.broadcast_to(np.log1p(there.sum(axis=1))[:, None, None], better[..., ranks:].shape)
-    np.testing.assert_allclose(better[..., ranks:][there], everybody[there], rtol=1e-6)
+def test_top_k_are_the_sorted_scores(k: int, calibrated: bool) -> None:
+    """Ties to the lower label, PAD and 0 where there are fewer than k; calibrated, values are probabilities."""
+    features, right = random_features(4)
+    rng = np.random.default_rng(4)
+    labels = rng.permuted(features.labels, axis=1)  # PAD and labels in any order
+    labels[0] = -1
+    scores = rng.integers(-2, 3, labels.shape).astype(np.float32)  # many ties
+    curve = fit_calibration(scores, right, labels >= 0)
+    model = ScoreModel("product", LOSS, calibration=curve if calibrated else None)
+    for definition, threads in ((False, 1), (False, 2), (True, 1)):
+        with kernels.reference(definition):
+            places, best, values = model.top_k(labels, scores, k, threads=threads)
+        assert (places.shape, best.dtype, values.dtype) == ((40, k), np.int32, np.float32)
+        for row in range(40):
+            real = [place for place in range(labels.shape[1]) if labels[row, place] >= 0]
+            order = sorted(real, key=lambda place: (-scores[row, place], labels[row, place]))[:k]
+            rest = k - len(order)
+            own = scores[row, order].astype(np.float64)
+            assert places[row].tolist() == [*order, *[-1] * rest]
+            assert best[row].tolist() == [*labels[row, order], *[-1] * rest]
+            np.testing.assert_allclose(values[row], [*(curve(own) if calibrated else own), *[0] * rest], rtol=1e-6)
 
 
-def test_rows_with_nobody_and_extreme_parts_stay_finite() -> None:
-    given, right = evidence(2)
-    extreme = replace(
-        given, labels=np.where(np.arange(40)[:, None] < 3, -1, given.labels), classifier=given.classifier.round(),
-        cluster_score=np.zeros_like(given.cluster_score),
-    )  # fmt: skip
-    assert np.isfinite(extreme.columns()).all()
-    fitted = fit_fusion(extreme, right, ScoreModelSettings(hidden=32, epochs=2), LOSS, 0)
-    assert np.isfinite(fitted.score(extreme)).all()
+# -- the three kinds --------------------------------------------------------------------------------------------------
 
 
 def test_the_product_and_the_tree_by_hand() -> None:
-    given, right = evidence(3, rows=200)
-    q = quality(given.margin, LOSS)
-    product = fit_fusion(given, right, ScoreModelSettings(kind="product"), LOSS, 0)
-    np.testing.assert_allclose(product.score(given), given.p * q, rtol=1e-6)
-    logistic = fit_fusion(given, right, ScoreModelSettings(kind="product"), "logistic", 0)
-    np.testing.assert_allclose(logistic.score(given), given.p / (1 + np.exp(-given.margin)), rtol=1e-5)
+    features, right = random_features(3, rows=200)
+    by_name, p = named(features), p_of(features)
+    counts, q = np.expm1(by_name["log_count"]).round(), q_of(by_name["margin"], LOSS)
+    product = fit_score(features, right, ScoreModelSettings(kind="product"), LOSS, 0)
+    np.testing.assert_allclose(product(features), p * q, rtol=1e-6)
+    logistic = fit_score(features, right, ScoreModelSettings(kind="product"), "logistic", 0)
+    np.testing.assert_allclose(logistic(features), p / (1 + np.exp(-by_name["margin"])), rtol=1e-5)
     for weight in (0.0, 0.3, 1.0):
-        tree = fit_fusion(given, right, ScoreModelSettings(kind="tree", tree_weight=weight), LOSS, 0)
+        tree = fit_score(features, right, ScoreModelSettings(kind="tree", tree_weight=weight), LOSS, 0)
         assert tree.tree is not None
-        leaf = tree.tree(np.stack([given.p, q, given.p * q, given.counts], axis=-1).astype(np.float32))
-        np.testing.assert_allclose(tree.score(given), weight * leaf + (1 - weight) * given.p * q, rtol=1e-5, atol=1e-6)
-        assert leaf[right].mean() > leaf[(given.labels >= 0) & ~right].mean()
+        leaf = tree.tree(np.stack([p, q, p * q, counts], axis=-1).astype(np.float32))
+        np.testing.assert_allclose(tree(features), weight * leaf + (1 - weight) * p * q, rtol=1e-5, atol=1e-6)
+        assert leaf[right].mean() > leaf[(features.labels >= 0) & ~right].mean()
 
 
 def test_the_learned_score_by_hand() -> None:
-    given, right = evidence(4)
-    fitted = fit_fusion(given, right, ScoreModelSettings(hidden=5, epochs=3), LOSS, 0)
-    assert fitted.learned is not None
-    w = fitted.learned
-    assert w.hidden.shape == (N_COLUMNS, 5)
-    scores, columns = fitted.score(given), given.columns().astype(np.float64)
+    features, right = random_features(4)
+    w = learned_of(features, right, units=5, epochs=3)
+    assert w.hidden.shape == (N_INPUTS, 5)
+    scores, inputs = w(features), score_inputs(features).astype(np.float64)
     for row, place in ((0, 0), (7, 2), (39, 1)):
-        x = np.clip((columns[row, place] - w.mean) / w.spread, -FARTHEST, FARTHEST)
+        x = np.clip((inputs[row, place] - w.mean) / w.spread, -FARTHEST, FARTHEST)
         expected = w.linear @ x + w.out @ np.tanh(w.hidden.T @ x + w.shift) + w.bias
         assert scores[row, place] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+def test_inputs_are_standardized_over_real_candidates() -> None:
+    features, right = random_features(12)
+    w, real = learned_of(features, right), features.labels >= 0
+    inputs = score_inputs(features)[real].astype(np.float64)
+    np.testing.assert_allclose(w.mean, inputs.mean(axis=0), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(w.spread, inputs.std(axis=0), rtol=1e-3, atol=1e-4)
+
+
 def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
-    (train, right), (fresh, truth) = evidence(5, rows=400), evidence(6, rows=400)
-    fitted = fit_fusion(train, right, ScoreModelSettings(hidden=32, epochs=10), LOSS, 0)
+    (train, right), (fresh, truth) = random_features(5, rows=400), random_features(6, rows=400)
+    fitted = fit_score(train, right, ScoreModelSettings(hidden_units=32, epochs=10), LOSS, 0)
 
     def hits(scores: np.ndarray) -> float:
         best = np.where(fresh.labels >= 0, scores, -np.inf).argmax(axis=1)
         return float(truth[np.arange(400), best][truth.any(axis=1)].mean())
 
-    assert hits(fitted.score(fresh)) > hits(fresh.words[0]) + 0.2
-    assert hits(fitted.score(fresh)) > hits(fresh.p) + 0.05
-    again = fit_fusion(train, right, ScoreModelSettings(hidden=32, epochs=10), LOSS, 0)
-    np.testing.assert_array_equal(again.score(fresh), fitted.score(fresh))
+    assert hits(fitted(fresh)) > hits(named(fresh)["combined"]) + 0.2
+    assert hits(fitted(fresh)) > hits(p_of(fresh)) + 0.05
+    again = fit_score(train, right, ScoreModelSettings(hidden_units=32, epochs=10), LOSS, 0)
+    np.testing.assert_array_equal(again(fresh), fitted(fresh))
 
 
-def test_rows_without_a_right_label_teach_nothing_and_break_nothing() -> None:
-    given, right = evidence(7)
-    for kind in ("learned", "tree", "product"):
-        fitted = fit_fusion(given, np.zeros_like(right), ScoreModelSettings(kind=kind, hidden=32, epochs=2), LOSS, 0)
-        assert np.isfinite(fitted.score(given)).all()
+def test_rows_without_candidates_and_extreme_features_stay_finite() -> None:
+    features, right = random_features(2)
+    features.labels[:3] = -1
+    by_name = named(features)
+    by_name["classifier"][:] = by_name["classifier"].round()
+    by_name["cluster_score"][:] = 0.0
+    assert np.isfinite(score_inputs(features)).all()
+    fitted = fit_score(features, right & (features.labels >= 0), ScoreModelSettings(hidden_units=32, epochs=2), LOSS, 0)
+    for definition in (False, True):
+        with kernels.reference(definition):
+            assert np.isfinite(fitted(features)).all()
+
+
+@pytest.mark.parametrize("kind", ["learned", "tree", "product"])
+def test_rows_without_a_right_label_leave_finite_scores(kind: str) -> None:
+    features, right = random_features(7)
+    settings = ScoreModelSettings(kind=kind, hidden_units=32, epochs=2)
+    assert np.isfinite(fit_score(features, np.zeros_like(right), settings, LOSS, 0)(features)).all()
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["learned", "tree", "product"])
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
-    given, right = evidence(8)
-    fitted = fit_fusion(
-        given, right, ScoreModelSettings(kind=kind, hidden=32, epochs=2, tree_weight=0.3), "logistic", 0
-    )
-    curve = fit_probability(fitted.score(given), right, given.labels >= 0)
-    for whole in (fitted, replace(fitted, probability=curve)):
+    features, right = random_features(8)
+    settings = ScoreModelSettings(kind=kind, hidden_units=32, epochs=2, tree_weight=0.3)
+    fitted = fit_score(features, right, settings, "logistic", 0)
+    curve = fit_calibration(fitted(features), right, features.labels >= 0)
+    for whole in (fitted, replace(fitted, calibration=curve)):
         whole.save(tmp_path)
-        loaded = Fusion.load(tmp_path)
+        loaded = ScoreModel.load(tmp_path)
         assert (loaded.kind, loaded.loss, loaded.tree_weight) == (kind, "logistic", whole.tree_weight)
-        np.testing.assert_array_equal(loaded.score(given), whole.score(given))
-        assert (loaded.probability is None) == (whole.probability is None)
-
-
-@pytest.mark.parametrize("missing", [("path",), ("path", "ranks"), ("path", "ranks", "vote", "closest")])
-def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_them(
-    missing: tuple[str, ...], tmp_path: Path
-) -> None:
-    given, right = evidence(10)
-    learned = fit_fusion(given, right, ScoreModelSettings(hidden=32, epochs=2), LOSS, 0).learned
-    assert learned is not None
-    parts = [NAMES.index(name) for name in missing if name in NAMES]
-    unknown = [*parts, *(len(NAMES) + part for part in parts)]
-    if "ranks" in missing:
-        unknown += range(len(NAMES) + RELATIVE, N_COLUMNS)
-    arrays = {name: getattr(learned, name) for name in ("mean", "spread", "linear", "hidden")}
-    kept = {name: np.delete(values, unknown, axis=0) for name, values in arrays.items()}
-    Fusion("learned", LOSS, learned=replace(learned, **kept)).save(tmp_path)
-    ignoring = {name: arrays[name].copy() for name in ("linear", "hidden")}
-    for values in ignoring.values():
-        values[unknown] = 0.0
-    expected = Fusion("learned", LOSS, learned=replace(learned, **ignoring)).score(given)
-    np.testing.assert_allclose(Fusion.load(tmp_path).score(given), expected, rtol=1e-5, atol=1e-6)
+        scores = whole(features)
+        np.testing.assert_array_equal(loaded(features), scores)
+        ours, theirs = (model.top_k(features.labels, scores, 5)[2] for model in (loaded, whole))
+        np.testing.assert_array_equal(ours, theirs)
+        assert (loaded.calibration is None) == (whole.calibration is None)
 
 
 @pytest.mark.parametrize(
@@ -242,17 +283,20 @@ def test_a_score_made_before_some_columns_were_is_the_same_as_one_that_ignores_t
         {"learned": []},
         {"learned": {}},
         {"tree_weight": "half"},
-        {"probability": {}},
-        {"probability": {"scores": [1, 0], "probabilities": [0, 1], "error": 0, "rows": 1}},
+        {"calibration": {}},
+        {"calibration": {"scores": [1, 0], "probabilities": [0, 1], "error": 0, "rows": 1}},
         {"learned.mean": [0.0]},
-        {"learned.linear": ["x"] * N_COLUMNS},
-        {"learned.spread": [float("nan")] * N_COLUMNS},
+        {"learned.linear": ["x"] * N_INPUTS},
+        {"learned.spread": [float("nan")] * N_INPUTS},
+        {"learned.out": [float("nan")] * 32},
+        {"learned.bias": float("nan")},
+        {"learned.spread": [0.0] * N_INPUTS},
         {"learned.more": 1},
     ],
 )
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    given, right = evidence(9)
-    fit_fusion(given, right, ScoreModelSettings(hidden=32, epochs=1), LOSS, 0).save(tmp_path)
+    features, right = random_features(9)
+    fit_score(features, right, ScoreModelSettings(hidden_units=32, epochs=1), LOSS, 0).save(tmp_path)
     content = json.loads((tmp_path / NAME).read_text())
     for key, value in change.items():
         section, _, name = key.partition(".")
@@ -261,5 +305,5 @@ def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> No
         else:
             content[section] = value
     (tmp_path / NAME).write_text(json.dumps(content))
-    with pytest.raises(ModelError, match=rf"{NAME}: not a final score of elias .*restore it from a copy"):
-        Fusion.load(tmp_path)
+    with pytest.raises(ModelError, match=rf"{NAME}: not a score model of elias .*restore it from a copy"):
+        ScoreModel.load(tmp_path)

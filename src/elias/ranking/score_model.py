@@ -145,9 +145,11 @@ class LearnedScore:
         arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
         units = arrays["out"].shape
         shapes = {"mean": (N_INPUTS,), "spread": (N_INPUTS,), "linear": (N_INPUTS,), "hidden": (N_INPUTS, *units)}
-        for name, shape in {**shapes, "shift": units}.items():
+        for name, shape in {**shapes, "shift": units, "out": units}.items():
             if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}, or values that are not finite")
+        if (arrays["spread"] <= 0).any() or not np.isfinite(content["bias"]):
+            raise ValueError("spread must be above 0 and bias a finite number")
         return cls(**arrays, bias=float(content["bias"]))
 
 
