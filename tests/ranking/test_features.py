@@ -1,8 +1,9 @@
-"""All that speaks for a text's labels, gathered at once, against the parts called one after the other."""
+"""Features of candidates: one pass per text against the definition, feature by feature."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,155 +12,290 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import helpers.dense_equations as dense
+from elias import kernels
 from elias.core.ragged import Ragged
 from elias.model.model import Model
+from elias.network.network import SearchSettings
 from elias.network.searcher import EncodedQuery, Searcher
-from elias.ranking.features import Evidence
-from elias.ranking.gathering import gather_together
-from elias.ranking.inverted_index import Lexical
-from elias.ranking.knn import Neighbours, build_neighbours
+from elias.ranking import inverted_index, margins
+from elias.ranking.features import (
+    FEATURES,
+    WIDER,
+    CandidateSizes,
+    Features,
+    RankingParts,
+    candidate_features,
+    features_of,
+    reference_features,
+    stack,
+    take,
+    unite,
+)
+from elias.ranking.inverted_index import InvertedIndex
+from elias.ranking.knn import KNN, build_knn
 from elias.ranking.label_tree import LabelTree
-from elias.ranking.reranker import Plus
-from elias.ranking.score_model import Fusion
-from elias.ranking.sparse_rows import SparseRows, exact_columns
-from helpers.networks import random_case
+from elias.ranking.sparse_rows import SparseRows
+from helpers.networks import random_case, small_network
 from helpers.sparse_data import random_tree, sparse
 
 SEEDS = st.integers(0, 1_000_000)
-N_WORDS = 12
+N_WORDS, N_ROWS, DIM = 12, 5, 8
 
 
-def random_plus(rng: np.random.Generator, n_labels: int, by_network: int, by_words: int) -> Plus:
-    """ELIAS++ of random vectors: v, t, w and shares have nothing to do with each other."""
-    v, t, w = (sparse(rng, n_labels, N_WORDS, signed=signed) for signed in (False, False, True))
-    shares = rng.random((n_labels, 2)).astype(np.float32) * (rng.random((n_labels, 1)) < 0.8)
-    lexical = Lexical(SparseRows.of(t), shares.astype(np.float32), SparseRows.of(sp.csr_matrix(v.T)), threads=2)
-    ranker = SparseRows.of(w, rng.normal(size=n_labels))
-    tree = random_tree(rng, n_labels, N_WORDS) if rng.random() < 0.8 else LabelTree.none(N_WORDS)
-    return Plus(
-        lexical=lexical, ranker=ranker, tree=tree, neighbours=random_neighbours(rng, n_labels),
-        fusion=Fusion("product", "squared-hinge"), counts=np.arange(n_labels) % 7,
-        by_network=by_network, by_words=by_words, threads=2,
+class Case(NamedTuple):
+    """Texts, networks that share their ranking parts, and labels that are excluded."""
+
+    parts: RankingParts
+    searchers: list[Searcher]
+    queries: list[EncodedQuery]
+    bow: sp.csr_matrix
+    excluded: Ragged
+
+
+def random_parts(rng: np.random.Generator, n_labels: int, *, coarse: bool = False, dim: int = 0) -> RankingParts:
+    """Parts of random vectors: v, t, w and the mixture have nothing to do with each other. `dim`: of phi, if seen."""
+    v, t = sparse(rng, n_labels, N_WORDS, coarse=coarse), sparse(rng, n_labels, N_WORDS)
+    ranker = SparseRows.from_csr(sparse(rng, n_labels, N_WORDS + dim, signed=True), rng.normal(size=n_labels))
+    mixture = (0.2 + rng.random((n_labels, 2))) * (rng.random((n_labels, 1)) < 0.8)
+    by_word = SparseRows.from_csr(sp.csr_matrix(v.T))
+    tree = random_tree(rng, n_labels, N_WORDS) if rng.random() < 0.8 else LabelTree.empty(N_WORDS)
+    return RankingParts(
+        inverted_index=InvertedIndex(SparseRows.from_csr(t), mixture.astype(np.float32), by_word, threads=2),
+        ranker=ranker, tree=tree, knn=random_knn(rng, n_labels), counts=np.arange(n_labels) % 7, sees_phi=dim > 0,
+        threads=2,
     )  # fmt: skip
 
 
-def random_neighbours(rng: np.random.Generator, n_labels: int) -> Neighbours:
+def random_knn(rng: np.random.Generator, n_labels: int) -> KNN:
+    if rng.random() < 0.1:
+        return KNN.empty(n_labels, N_WORDS)
     n_texts = int(rng.integers(1, 20))
     labels = sp.csr_matrix((rng.random((n_texts, n_labels)) < 0.3).astype(np.float32))
-    kinds, sizes = np.zeros(n_texts, dtype=np.uint8), {"most": 4, "words_per_text": 5, "budget": 12}
-    return build_neighbours(sparse(rng, n_texts, N_WORDS), labels, kinds, **sizes, threads=2)
+    kinds, sizes = np.zeros(n_texts, dtype=np.uint8), {"neighbors": 4, "words_per_text": 5, "budget": 12}
+    return build_knn(sparse(rng, n_texts, N_WORDS), labels, kinds, **sizes, threads=2)
 
 
-def values_of(evidence: Evidence, row: int) -> dict[int, list[float]]:
-    """All parts of each label of a row."""
-    names = ("cluster", "cluster_score", "edge_score", "classifier", "margin", "path", "counts")
-    columns = [*(getattr(evidence, name)[row] for name in names), *(part[row] for part in evidence.words)]
-    columns += [part[row] for part in evidence.votes]
-    there = np.flatnonzero(evidence.labels[row] >= 0).tolist()
-    found = {int(evidence.labels[row, place]): [float(column[place]) for column in columns] for place in there}
-    assert len(found) == len(there), "each label once"
+def encoded(rng: np.random.Generator, searcher: Searcher, dim: int) -> EncodedQuery:
+    phi = torch.from_numpy(rng.normal(size=(N_ROWS, dim)).astype(np.float32))
+    with torch.no_grad():
+        return EncodedQuery(phi, searcher.network.clusters(phi))
+
+
+def random_parts_and_networks(
+    rng: np.random.Generator, networks: int, *, sees_phi: bool = False, coarse: bool = False
+) -> Case:
+    """Several networks of the same labels, each with an index of its own."""
+    n_labels = int(rng.integers(1, 120))
+    searchers = []
+    for _ in range(networks):
+        n_clusters = int(rng.integers(1, 12))
+        index = dense.random_index(rng, n_clusters, n_labels, density=float(rng.choice([0.1, 0.5, 1.0])))
+        search = SearchSettings(
+            alpha=float(rng.choice([0.5, 3.0])), beam_size=int(rng.integers(1, n_clusters + 2)),
+            shortlist_size=int(rng.integers(1, n_labels + 10)),
+        )  # fmt: skip
+        searchers.append(Searcher(small_network(rng, index, DIM, search, threads=2)))
+    queries = [encoded(rng, searcher, DIM) for searcher in searchers]
+    parts = random_parts(rng, n_labels, coarse=coarse, dim=DIM if sees_phi else 0)
+    bow = sparse(rng, N_ROWS, N_WORDS, coarse=coarse)
+    return Case(parts, searchers, queries, bow, dense.random_ragged(rng, N_ROWS, n_labels, 5))
+
+
+def all_labels(n_labels: int) -> Ragged:
+    return Ragged.of([np.arange(n_labels)] * N_ROWS)
+
+
+def by_label(features: Features, row: int) -> dict[int, np.ndarray]:
+    """Cluster and features of each candidate of a row."""
+    real = np.flatnonzero(features.labels[row] >= 0)
+    np.testing.assert_array_equal(real, np.arange(len(real)), "PAD after the last candidate")
+    columns = np.vstack([features.clusters[row], features.values[row]])
+    assert not columns[1:, len(real) :].any(), "0 at PAD"
+    assert (columns[0, len(real) :] == -1).all()
+    found = {int(label): columns[:, place] for place, label in enumerate(features.labels[row, real])}
+    assert len(found) == len(real), "each label once"
     return found
 
 
-def assert_same(quick: Evidence, slow: Evidence) -> None:
-    assert len(quick.labels) == len(slow.labels)
+def assert_same(fast: Features, slow: Features, *, rtol: float = 1e-3, atol: float = 1e-4) -> None:
+    assert len(fast.labels) == len(slow.labels) == N_ROWS
+    assert (fast.labels.dtype, fast.clusters.dtype, fast.values.dtype) == (np.int32, np.int32, np.float32)
     for row in range(len(slow.labels)):
-        ours, theirs = values_of(quick, row), values_of(slow, row)
+        ours, theirs = by_label(fast, row), by_label(slow, row)
         assert set(ours) == set(theirs)
         for label, values in theirs.items():
-            np.testing.assert_allclose(ours[label], values, rtol=1e-3, atol=1e-4, err_msg=f"row {row}, label {label}")
+            for name, found, expected in zip(("cluster", *FEATURES), ours[label], values, strict=True):
+                where = f"{name} of label {label} in row {row}"
+                np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol, err_msg=where)
 
 
-@given(seed=SEEDS, by_network=st.integers(1, 9), by_words=st.integers(1, 9), k=st.integers(1, 12))
-def test_at_once_is_step_by_step(seed: int, by_network: int, by_words: int, k: int) -> None:
-    """Labels from 1 to 200, texts without words, labels left out, more asked for than there are."""
+# -- candidate_features against reference_features --------------------------------------------------------------------
+
+
+@given(seed=SEEDS, network=st.integers(1, 12), words=st.integers(1, 9))
+def test_one_pass_is_step_by_step(seed: int, network: int, words: int) -> None:
+    """Labels from 1 to 200, texts without words, excluded labels, more candidates asked for than there are."""
     rng = np.random.default_rng(seed)
-    network, phi, _, excluded = random_case(rng)
-    n_labels, searcher = network.index.n_labels, Searcher(network)
-    plus = random_plus(rng, n_labels, by_network, by_words)
+    trained, phi, _, excluded = random_case(rng)
+    n_labels, searcher = trained.index.n_labels, Searcher(trained)
+    parts, bow = random_parts(rng, n_labels), sparse(rng, len(phi), N_WORDS)
     with torch.no_grad():
-        look = EncodedQuery(torch.from_numpy(phi), network.clusters(torch.from_numpy(phi)))
-    bow = sparse(rng, len(phi), N_WORDS)
-    everything = np.tile(np.arange(n_labels, dtype=np.int32), len(phi))
-    all_labels = Ragged(np.arange(len(phi) + 1, dtype=np.int64) * n_labels, everything)
-    for left_out in (None, excluded, all_labels):
-        sizes = plus.sizes(k)
-        quick = plus.gather(searcher, look, bow, left_out, k)
-        assert_same(quick, plus.gather_stepwise(searcher, look, bow, left_out, sizes))
-        for one in gather_together([searcher, searcher], [look, look], plus.tables, bow, left_out, sizes, threads=2):
-            assert_same(one, quick)
-        if left_out is all_labels:
-            assert (quick.labels == -1).all()
+        query = EncodedQuery(torch.from_numpy(phi), trained.clusters(torch.from_numpy(phi)))
+    sizes = CandidateSizes(min(network, n_labels), min(words, n_labels))
+    for left_out in (None, excluded, all_labels(n_labels)):
+        (found,) = candidate_features(parts, [searcher], [query], bow, sizes, left_out)
+        assert_same(found, reference_features(parts, searcher, query, bow, sizes, left_out))
+        masked = Ragged.empty(N_ROWS) if left_out is None else left_out
+        for row in range(N_ROWS):
+            out = masked.labels[masked.indptr[row] : masked.indptr[row + 1]]
+            assert not np.isin(found.labels[row], out).any(), "no excluded label is a candidate"
 
 
-def test_scratch_is_left_clean(stacked_model: Model) -> None:
-    assert stacked_model.plus is not None
+@given(seed=SEEDS, networks=st.integers(1, 3), sees_phi=st.booleans())
+def test_kernels_are_the_definition(seed: int, networks: int, sees_phi: bool) -> None:
+    """Every part by its definition in numpy and torch; one network or several, a ranker that sees phi or not."""
+    rng = np.random.default_rng(seed)
+    case = random_parts_and_networks(rng, networks, sees_phi=sees_phi, coarse=True)  # coarse: 16 bits lose nothing
+    n_labels = len(case.parts.counts)
+    sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
+    for left_out in (None, case.excluded, all_labels(n_labels)):
+        shared = case.parts, case.searchers, case.queries, case.bow, sizes, left_out
+        found = candidate_features(*shared)
+        with kernels.reference():
+            expected = candidate_features(*shared)
+        assert len(found) == len(expected) == networks
+        for fast, slow in zip(found, expected, strict=True):
+            assert_same(fast, slow)
+
+
+@given(seed=SEEDS, sees_phi=st.booleans())
+def test_networks_that_share_parts_are_as_each_alone(seed: int, sees_phi: bool) -> None:
+    """To the last bit: an ensemble must answer as its members do."""
+    case = random_parts_and_networks(np.random.default_rng(seed), 3, sees_phi=sees_phi)
+    n_labels = len(case.parts.counts)
+    sizes = CandidateSizes(min(7, n_labels), min(4, n_labels))
+    together = candidate_features(case.parts, case.searchers, case.queries, case.bow, sizes, case.excluded)
+    for searcher, query, found in zip(case.searchers, case.queries, together, strict=True):
+        (alone,) = candidate_features(case.parts, [searcher], [query], case.bow, sizes, case.excluded)
+        for ours, theirs in zip(found, alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_of_many_labels_are_the_definition_too(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of 8 bits, which hold coarse values exactly, and margins of 16."""
+    monkeypatch.setattr(inverted_index, "QUANTIZED_FROM", 1)
+    monkeypatch.setattr(margins, "QUANTIZED_FROM", 1)
+    case = random_parts_and_networks(np.random.default_rng(seed), 1, coarse=True)
+    n_labels = len(case.parts.counts)
+    sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
+    shared = case.parts, case.searchers, case.queries, case.bow, sizes, case.excluded
+    (found,) = candidate_features(*shared)
+    assert case.parts.inverted_index.table.codes.dtype == np.int8
+    assert case.parts.margins.table.codes.dtype == np.int16
+    with kernels.reference():
+        (expected,) = candidate_features(*shared)
+    assert_same(found, expected, rtol=5e-3, atol=2e-3)
+
+
+def test_margins_of_a_ranker_that_sees_phi() -> None:
+    """w . [tf-idf, phi / |phi|] + b, in dense arithmetic."""
+    case = random_parts_and_networks(np.random.default_rng(3), 1, sees_phi=True)
+    phi, n_labels = case.queries[0].phi_BD.numpy(), len(case.parts.counts)
+    sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
+    (found,) = candidate_features(case.parts, case.searchers, case.queries, case.bow, sizes)
+    seen = np.hstack([case.bow.toarray(), phi / np.linalg.norm(phi, axis=1, keepdims=True)])
+    dense_margins = seen @ case.parts.ranker.to_csr().toarray().T + case.parts.ranker.biases
+    real = found.labels >= 0
+    expected = np.take_along_axis(dense_margins, np.maximum(found.labels, 0), axis=1)
+    assert real.any()
+    np.testing.assert_allclose(found.values[:, FEATURES.index("margin")][real], expected[real], rtol=1e-4, atol=1e-5)
+
+
+@given(seed=SEEDS)
+def test_given_labels_have_the_features_they_have_when_found(seed: int) -> None:
+    """A ranked feature to the last bit: otherwise a label would rank behind itself."""
+    case = random_parts_and_networks(np.random.default_rng(seed), 1)
+    n_labels = len(case.parts.counts)
+    sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
+    (found,) = candidate_features(case.parts, case.searchers, case.queries, case.bow, sizes)
+    asked = np.sort(found.labels, axis=1)[:, ::-1]  # in another order, PAD last
+    asked_for = features_of(case.parts, case.searchers[0], case.queries[0], case.bow, asked)
+    assert_same(asked_for, found)
+    for name in ("combined", "centroid", "vote"):
+        place = 1 + FEATURES.index(name)
+        for row in range(N_ROWS):
+            ours, theirs = by_label(asked_for, row), by_label(found, row)
+            assert all(ours[label][place] == theirs[label][place] for label in theirs), name
+
+
+def test_a_row_does_not_depend_on_its_batch_or_on_threads() -> None:
+    case = random_parts_and_networks(np.random.default_rng(5), 2)
+    n_labels = len(case.parts.counts)
+    sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
+    together = candidate_features(case.parts, case.searchers, case.queries, case.bow, sizes)
+    one_thread = replace(case.parts, threads=1)
+    for row in range(N_ROWS):
+        queries = [EncodedQuery(*(part[row : row + 1] for part in query)) for query in case.queries]
+        alone = candidate_features(one_thread, case.searchers, queries, case.bow[row], sizes)
+        for ours, theirs in zip(alone, together, strict=True):
+            for found, expected in zip(ours, theirs, strict=True):
+                np.testing.assert_array_equal(found[0], expected[row])
+
+
+def test_scratch_is_zero_between_batches(stacked_model: Model) -> None:
+    assert stacked_model.reranker is not None
+    parts = stacked_model.reranker.parts
     stacked_model.predict(["babipo nazadi", "", "vunili " * 50] * 30, k=7)
-    for sums, seen, _ in stacked_model.plus.lexical._free:
-        assert not sums.any()
-        assert not seen.any()
+    free = list(parts.scratch._free)
+    assert free
+    for scratch in free:
+        arrays = [scratch.sums.sums, scratch.sums.seen, scratch.dense, scratch.margins.sums]
+        arrays += [scratch.votes.sums.sums, scratch.votes.sums.seen, scratch.votes.votes, scratch.votes.nearest]
+        assert not any(array.any() for array in arrays)
 
 
-@pytest.mark.parametrize("share", [0, 1, 2, 5, 1000])
-def test_weights_seen_from_the_words(share: int) -> None:
-    """Columns and lists together hold each weight once."""
-    words = sparse(np.random.default_rng(share), 9, 20, signed=True)
-    table = exact_columns(SparseRows.of(sp.csr_matrix(words.T)), share)
-    dense = np.zeros(words.shape, dtype=np.float32)
-    for word, column in enumerate(table.column_of.tolist()):
-        place = slice(table.indptr[word], table.indptr[word + 1])
-        dense[word, table.labels[place]] = table.weights[place]
-        if column >= 0:
-            assert place.start == place.stop
-            dense[word] = table.codes[column]
-    np.testing.assert_array_equal(dense, words.toarray())
-    assert (table.column_of >= 0).sum() == (np.diff(words.indptr) * share > 20).sum()
+# -- lists of candidates ----------------------------------------------------------------------------------------------
 
 
-# -- texts quickly ----------------------------------------------------------------------------------------------------
+@given(seed=st.integers(0, 10_000), rows=st.integers(0, 5))
+def test_lists_are_united(seed: int, rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = (rng.integers(-1, 8, size=(rows, width)).astype(np.int32) for width in (4, 6))
+    value_of = rng.random(8).astype(np.float32)
+    both, values = unite(first, second, value_of[first], value_of[second])
+    np.testing.assert_array_equal(values, np.where(both >= 0, value_of[both], 0))
+    for row in range(rows):
+        real = both[row][both[row] >= 0].tolist()
+        assert sorted(real) == sorted({*first[row].tolist(), *second[row].tolist()} - {-1})
+        assert (both[row, len(real) :] == -1).all(), "PAD comes last"
+    assert both.shape[1] == max([1, *[(row >= 0).sum() for row in both]])
 
 
-def generally(model: Model) -> Model:
-    """The model without its quick way."""
-    other = replace(model)
-    other.__dict__["_quick"] = None
-    return other
+def test_batches_of_different_widths_are_stacked() -> None:
+    rng = np.random.default_rng(1)
+    narrow, wide = (
+        Features(
+            rng.integers(0, 40, (rows, width)).astype(np.int32), rng.integers(0, 9, (rows, width)).astype(np.int32),
+            rng.random((rows, len(FEATURES), width)).astype(np.float32),
+        )
+        for rows, width in ((3, 4), (5, 6))
+    )  # fmt: skip
+    both = stack([narrow, wide])
+    assert both.labels.shape == both.clusters.shape == (8, 6)
+    assert (both.labels[:3, 4:] == -1).all()
+    assert (both.clusters[:3, 4:] == -1).all()
+    assert not both.values[:3, :, 4:].any()
+    np.testing.assert_array_equal(both.values[:3, :, :4], narrow.values)
+    for ours, theirs in zip(take(both, np.arange(3, 8)), wide, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("k", [1, 5, 60])
-def test_texts_quickly(stacked_model: Model, k: int) -> None:
-    texts = ["babipo nazadi vunili muruga dubeda", "", "xylophone", "tarizi vafonu tarizi gibete"] * 12
-    names = stacked_model.labels.ids
-    assert stacked_model._quick is not None
-    for count in (1, 2, 4, 9, len(texts)):
-        for block in (None, names[:7], names):
-            quick = stacked_model.predict(texts[:count], k=k, block=block)
-            slow = generally(stacked_model).predict(texts[:count], k=k, block=block)
-            np.testing.assert_array_equal(quick.labels, slow.labels)
-            np.testing.assert_allclose(quick.scores, slow.scores, rtol=1e-3, atol=1e-6)
-            assert (quick.labels.dtype, quick.scores.dtype) == (np.int32, np.float32)
-            if block is names:
-                assert (quick.labels == -1).all()
-                assert (quick.scores == 0).all()
-
-
-def test_phi_of_a_few_texts(stacked_model: Model) -> None:
-    from elias.kernels.embed import embed_rows
-
-    quick = stacked_model._quick
-    assert quick is not None
-    texts = ["babipo nazadi vunili", "", "tarizi vafonu tarizi gibete"]
-    phi, logits = (np.empty((3, width), dtype=np.float32) for width in quick._shape)
-    embed_rows(0, 3, *quick._features(texts), quick._embedding, phi, logits)
-    look = stacked_model.searcher.encode(stacked_model.prepare(texts)[0], np.arange(3))
-    np.testing.assert_allclose(phi, look.phi_BD.numpy(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(logits, look.logits_BC.numpy(), rtol=1e-4, atol=1e-4)
-    assert not phi[1].any()
-
-
-def test_what_has_no_quick_way(stacked_model: Model, tiny_model: Model) -> None:
-    assert tiny_model._quick is None
-    assert stacked_model.plus is not None
-    product = replace(stacked_model, plus=replace(stacked_model.plus, fusion=Fusion("product", "squared-hinge")))
-    assert product._quick is None
-    assert product.predict(["babipo"], k=3).labels.shape == (1, 3)
+def test_the_shortlist_of_a_search_is_only_as_long_as_candidates_need() -> None:
+    rng = np.random.default_rng(0)
+    index = dense.random_index(rng, 4, 50)
+    for shortlist_size, expected in ((40, WIDER * 3), (WIDER * 3, WIDER * 3), (5, 5), (50, 50), (80, 80)):
+        search = SearchSettings(alpha=1.0, beam_size=2, shortlist_size=shortlist_size)
+        searcher = Searcher(small_network(rng, index, DIM, search))
+        assert CandidateSizes(3, 9).search_settings(searcher).shortlist_size == expected
