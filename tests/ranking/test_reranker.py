@@ -1,73 +1,183 @@
-"""The answers of ELIAS++: found by network and words, ranked by the learned score, as probabilities; thresholds."""
+"""The stacked ranker: candidates by network and words, ranked by a learned score; thresholds, files."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import scipy.sparse as sp
 
-from elias.core.errors import InputError
-from elias.core.ragged import Ragged
+from elias import kernels
+from elias.core.errors import InputError, ModelError
 from elias.dataset import Dataset
 from elias.evaluation.evaluate import evaluate_model
 from elias.model.model import Model
-from elias.ranking.linear_ranker import quality
-from elias.ranking.reranker import padded, united
+from elias.ranking.features import FEATURES, CandidateSizes, Features
+from elias.ranking.published import q_of
+from elias.ranking.reranker import NAME, Reranker
+from elias.ranking.score_model import ScoreModel
+from elias.ranking.sparse_rows import SparseRows
 from helpers.processes import NEITHER, fitted, here
 
-# -- lists ------------------------------------------------------------------------------------------------------------
+
+def reranker_of(model: Model) -> Reranker:
+    assert model.reranker is not None
+    return model.reranker
 
 
-@given(seed=st.integers(0, 10_000), rows=st.integers(0, 5))
-def test_lists_are_united(seed: int, rows: int) -> None:
-    rng = np.random.default_rng(seed)
-    first, second = (rng.integers(-1, 8, size=(rows, width)).astype(np.int32) for width in (4, 6))
-    value_of = rng.random(8).astype(np.float32)
-    both, values = united(first, second, value_of[first], value_of[second])
-    np.testing.assert_array_equal(values, np.where(both >= 0, value_of[both], 0))
-    for row in range(rows):
-        there = both[row][both[row] >= 0].tolist()
-        assert sorted(there) == sorted({*first[row].tolist(), *second[row].tolist()} - {-1})
-        assert (both[row, len(there) :] == -1).all(), "nobody comes last"
-    assert both.shape[1] == max([1, *[(row >= 0).sum() for row in both]])
+# -- ranking ----------------------------------------------------------------------------------------------------------
 
 
-def test_lists_side_by_side() -> None:
-    lists = Ragged(np.array([0, 2, 2, 5]), np.array([3, 1, 4, 1, 5], dtype=np.int32))
-    assert padded(lists).tolist() == [[3, 1, -1], [-1, -1, -1], [4, 1, 5]]
-    assert padded(Ragged.empty(2)).tolist() == [[-1], [-1]]
+def test_candidates_are_at_least_k_and_at_most_all_labels(stacked_model: Model) -> None:
+    few = replace(reranker_of(stacked_model), network_candidates=7, word_candidates=5)
+    assert [few.sizes(k) for k in (1, 7, 9, 60, 1000)] == [
+        CandidateSizes(7, 5), CandidateSizes(7, 5), CandidateSizes(9, 5), CandidateSizes(60, 5), CandidateSizes(60, 5),
+    ]  # fmt: skip
+    assert replace(few, word_candidates=1000).sizes(1) == CandidateSizes(7, 60)
 
 
-# -- answers ----------------------------------------------------------------------------------------------------------
+def test_candidates_are_ranked_by_score_and_explained_at_their_places(stacked_model: Model) -> None:
+    """The product p q by hand; ties to the lower label, PAD and 0 behind the last candidate."""
+    rng = np.random.default_rng(0)
+    labels = np.array([[3, 8, 5, 1], [9, 2, -1, -1]], dtype=np.int32)
+    values = rng.random((2, len(FEATURES), 4)).astype(np.float32)
+    values[0, :, 1] = values[0, :, 3]  # labels 8 and 1 tie
+    features = Features(labels, rng.integers(0, 4, labels.shape).astype(np.int32), values)
+    ranker = replace(reranker_of(stacked_model), score_model=ScoreModel("product", "logistic"))
+    named = {name: values[:, place] for place, name in enumerate(FEATURES)}
+    q = q_of(named["margin"], "logistic")
+    scores = named["classifier"] * named["cluster_score"] * named["edge_score"] * q
+    for definition in (False, True):
+        with kernels.reference(definition):
+            found = ranker.rank(features, 3, explain=True)
+        assert found.parts is not None
+        for row in range(2):
+            real = np.flatnonzero(labels[row] >= 0)
+            order = sorted(real.tolist(), key=lambda place: (-scores[row, place], labels[row, place]))[:3]
+            rest = 3 - len(order)
+            assert found.labels[row].tolist() == [*labels[row, order], *[-1] * rest]
+            np.testing.assert_allclose(found.scores[row], [*scores[row, order], *[0] * rest], rtol=1e-6)
+            assert found.parts["cluster"][row].tolist() == [*features.clusters[row, order], *[-1] * rest]
+            for name, expected in (("ranker", q), ("words", named["combined"]), ("edge_score", named["edge_score"])):
+                np.testing.assert_allclose(found.parts[name][row], [*expected[row, order], *[0] * rest], rtol=1e-6)
 
 
-def test_it_learns_more_than_the_network_alone(stacked_model: Model, tiny_model: Model, data: Dataset) -> None:
-    plus, alone = (evaluate_model(model, data).metrics for model in (stacked_model, tiny_model))
-    assert plus["P@1"] > max(60, alone["P@1"] + 5)
-    assert plus["R@10"] > alone["R@10"]
+def test_kernels_and_definitions_predict_the_same(stacked_model: Model, texts: list[str]) -> None:
+    odd = [*texts[:20], "", "xylophone"]
+    fast = stacked_model.predict(odd, k=10, explain=True)
+    slow = replace(stacked_model, use_kernels=False).predict(odd, k=10, explain=True)
+    np.testing.assert_allclose(fast.scores, slow.scores, rtol=1e-2, atol=1e-4)
+    same = fast.labels == slow.labels
+    assert same.mean() > 0.97, "all but near-ties"
+    assert fast.parts is not None
+    assert slow.parts is not None
+    assert fast.parts.keys() == slow.parts.keys()
+    for name, values in fast.parts.items():
+        np.testing.assert_allclose(values[same], slow.parts[name][same], rtol=1e-3, atol=1e-3)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def load(folder: Path, model: Model, **changes: Any) -> Reranker:
+    assert model.vectorizer is not None
+    parts = reranker_of(model).parts
+    sizes = {"n_words": parts.inverted_index.n_words, "dim": model.network.encoder.dim, "threads": 1}
+    return Reranker.load(folder, parts.counts, **{**sizes, **changes})
+
+
+def test_saved_and_loaded(stacked_model: Model, tmp_path: Path) -> None:
+    whole = reranker_of(stacked_model)
+    whole.save(tmp_path)
+    loaded = load(tmp_path, stacked_model)
+    assert (loaded.network_candidates, loaded.word_candidates) == (whole.network_candidates, whole.word_candidates)
+    assert loaded.parts is not whole.parts
+    for name, array in whole.parts.ranker.arrays("x").items():
+        np.testing.assert_array_equal(loaded.parts.ranker.arrays("x")[name], array)
+    np.testing.assert_array_equal(loaded.parts.tree.parents, whole.parts.tree.parents)
+    np.testing.assert_array_equal(loaded.parts.knn.labels, whole.parts.knn.labels)
+    shared = load(tmp_path, stacked_model, parts=whole.parts)
+    assert shared.parts is whole.parts, "parts of another model with the same files are not read again"
+
+
+def test_parts_that_a_model_does_not_have_are_not_written(stacked_model: Model, tmp_path: Path) -> None:
+    whole = reranker_of(stacked_model)
+    parts = whole.parts
+    n_words, n_labels = parts.inverted_index.n_words, len(parts.counts)
+    less = replace(parts, tree=type(parts.tree).empty(n_words), knn=type(parts.knn).empty(n_labels, n_words))
+    replace(whole, parts=less).save(tmp_path)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {NAME, "score_model.json", "inverted_index.safetensors", "linear_ranker.safetensors"}
+    loaded = load(tmp_path, stacked_model)
+    assert (len(loaded.parts.tree.parents), loaded.parts.knn.neighbors) == (0, 0)
+
+
+def test_a_ranker_that_sees_phi_is_read_as_one(stacked_model: Model, tmp_path: Path) -> None:
+    """And refused where the summary denies it: its columns would not be those of words."""
+    whole, dim = reranker_of(stacked_model), stacked_model.network.encoder.dim
+    n_labels, n_words = len(whole.parts.counts), whole.parts.inverted_index.n_words
+    wide = SparseRows.from_csr(sp.csr_matrix(np.ones((n_labels, n_words + dim), dtype=np.float32)))
+    replace(whole, parts=replace(whole.parts, ranker=wide, sees_phi=True)).save(tmp_path)
+    loaded = load(tmp_path, stacked_model)
+    assert loaded.parts.sees_phi
+    assert loaded.parts.ranker.n_words == n_words + dim
+    content = json.loads((tmp_path / NAME).read_text())
+    (tmp_path / NAME).write_text(json.dumps({**content, "sees_phi": False}))
+    with pytest.raises(ModelError, match="ranker does not fit the other files"):
+        load(tmp_path, stacked_model)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"network_candidates": 0}, "network_candidates and word_candidates must be whole numbers above 0"),
+        ({"word_candidates": 2.5}, "network_candidates and word_candidates must be whole numbers above 0"),
+        ({"word_candidates": True}, "network_candidates and word_candidates must be whole numbers above 0"),
+        ({"knn": 1}, "knn, label_tree, sees_phi must be true or false"),
+        ({"sees_phi": None}, "knn, label_tree, sees_phi must be true or false"),
+        ({"label_tree": ...}, "label_tree"),  # missing
+    ],
+)
+def test_a_damaged_summary_is_refused(
+    stacked_model: Model, tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    reranker_of(stacked_model).save(tmp_path)
+    content = {**json.loads((tmp_path / NAME).read_text()), **change}
+    kept = {name: value for name, value in content.items() if value is not ...}
+    (tmp_path / NAME).write_text(json.dumps(kept))
+    with pytest.raises(ModelError, match=problem):
+        load(tmp_path, stacked_model)
+
+
+# -- predictions ------------------------------------------------------------------------------------------------------
+
+
+def test_it_ranks_better_than_the_network_alone(stacked_model: Model, tiny_model: Model, data: Dataset) -> None:
+    stacked, alone = (evaluate_model(model, data).metrics for model in (stacked_model, tiny_model))
+    assert stacked["P@1"] > max(60, alone["P@1"] + 5)
+    assert stacked["R@10"] > alone["R@10"]
 
 
 def test_the_score_is_that_of_its_parts(stacked_model: Model, texts: list[str]) -> None:
     """ranker = q of the margin, words = v . x, the network's parts over all clusters; every label by the same rule."""
-    plus = stacked_model.plus
-    assert plus is not None
+    ranker = reranker_of(stacked_model)
+    parts = ranker.parts
     assert stacked_model.vectorizer is not None
     found = stacked_model.predict(texts, k=20, explain=True)
     assert found.parts is not None
     assert set(found.parts) == {"cluster", "cluster_score", "edge_score", "classifier", "ranker", "words"}
     bow, there = stacked_model.vectorizer.transform(texts).toarray(), found.labels >= 0
-    margins = bow @ plus.ranker.to_csr().toarray().T + plus.ranker.biases
-    by_words = bow @ plus.lexical.postings.to_csr().toarray()
-    expected = quality(np.take_along_axis(margins, np.maximum(found.labels, 0), axis=1), plus.fusion.loss)
+    margins = bow @ parts.ranker.to_csr().toarray().T + parts.ranker.biases
+    by_words = bow @ parts.inverted_index.postings.to_csr().toarray()
+    expected = q_of(np.take_along_axis(margins, np.maximum(found.labels, 0), axis=1), ranker.score_model.loss)
     np.testing.assert_allclose(found.parts["ranker"][there], expected[there], atol=1e-4)
     words = np.take_along_axis(by_words, np.maximum(found.labels, 0), axis=1)
     np.testing.assert_allclose(found.parts["words"][there], words[there], atol=1e-4)  # 16 bits for common words
-    network = replace(stacked_model, plus=None).predict(
+    network = replace(stacked_model, reranker=None).predict(
         texts, k=60, explain=True
     )  # few clusters: the beam has them all
     assert network.parts is not None
@@ -81,7 +191,7 @@ def test_the_score_is_that_of_its_parts(stacked_model: Model, texts: list[str]) 
 
 
 def test_probabilities_are_about_right(stacked_model: Model, data: Dataset) -> None:
-    """Of the labels shown, as many are right as their probabilities say, on rows that nobody has seen."""
+    """Of the labels shown, as many are right as their probabilities say, on rows that no part has seen."""
     assert data.test is not None
     found = evaluate_model(stacked_model, data).predictions.top(5)
     right = np.take_along_axis(data.test.labels.toarray() > 0, np.maximum(found.labels, 0), axis=1)
@@ -89,9 +199,9 @@ def test_probabilities_are_about_right(stacked_model: Model, data: Dataset) -> N
     sure = found.scores > 0.6
     assert sure.sum() > 30
     assert right[sure].mean() > 0.6
-    assert stacked_model.plus is not None
-    assert stacked_model.plus.fusion.probability is not None
-    assert stacked_model.plus.fusion.probability.rows == 100
+    calibration = reranker_of(stacked_model).score_model.calibration
+    assert calibration is not None
+    assert calibration.rows == 100
 
 
 def test_one_text_or_many(stacked_model: Model, texts: list[str]) -> None:
@@ -106,8 +216,7 @@ def test_texts_without_words_and_k_beyond_the_candidates(stacked_model: Model) -
     odd = stacked_model.predict(["", "xylophone", "the the"], k=60, explain=True)
     assert odd.labels.shape == (3, 60)
     assert np.isfinite(odd.scores).all()
-    assert stacked_model.plus is not None
-    few = replace(stacked_model, plus=replace(stacked_model.plus, by_network=3, by_words=2))
+    few = replace(stacked_model, reranker=replace(reranker_of(stacked_model), network_candidates=3, word_candidates=2))
     found = few.predict(["", "xylophone"], k=2, explain=True)
     assert found.labels.shape == (2, 2)
     assert (found.labels >= 0).all()
@@ -173,7 +282,7 @@ def test_what_is_no_probability_is_refused(stacked_model: Model, threshold: floa
 
 def test_without_calibration_a_threshold_is_refused(tiny_model: Model, stacked_model: Model, data: Dataset) -> None:
     uncalibrated = fitted(data, split__calibration_rows=0, **{key.replace(".", "__"): v for key, v in NEITHER.items()})
-    assert uncalibrated.plus is not None
+    assert uncalibrated.reranker is not None
     assert stacked_model.gives_probabilities
     for model in (tiny_model, uncalibrated):
         assert not model.gives_probabilities
