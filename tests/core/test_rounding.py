@@ -125,7 +125,7 @@ def test_running_means_are_right_on_average() -> None:
 OPTIONS: list[dict[str, Any]] = [
     {"network.precision": "bfloat16"},
     {"network.precision": "bfloat16", "network.kind": "one-versus-all"},
-    {"network.precision": "bfloat16", **{f"stage{n}.optimiser": "adamw" for n in (1, 2)}},
+    {"network.precision": "bfloat16", **{f"stage{n}.optimizer": "adamw" for n in (1, 2)}},
 ]
 
 

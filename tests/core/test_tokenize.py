@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elias.core.tokenize import LONGEST_WORD, Vocabulary, VocabularyBuilder, text_chunks, tokenize
+from elias.core.tokenize import LONGEST_WORD, TokenCounts, Vocabulary, text_chunks, tokenize
 
 SPACELESS = [
     (0x0E00, 0x0EFF), (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0x1780, 0x17FF), (0x3005, 0x3007),
@@ -106,16 +106,18 @@ def test_counts_agree_with_counter(texts: list[str]) -> None:
 def test_a_built_vocabulary_keeps_order_and_counts(
     texts: list[str], min_df: int, max_words: int, characters: int
 ) -> None:
-    builder = VocabularyBuilder()
-    for chunk in text_chunks(texts, characters):
-        builder.add(chunk)
-    words, df, chunks = builder.build(min_df, max_words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elias.core.tokenize.text_chunks.__defaults__", (characters,))
+        tokens = TokenCounts.of(texts)
+    words, df = tokens.vocabulary(min_df, max_words)
     expected = Counter(word for text in texts for word in set(tokenize(text)))
     kept = sorted((word for word in expected if expected[word] >= min_df), key=lambda word: (-expected[word], word))
     assert list(words.words) == kept[:max_words]
     assert df.tolist() == [expected[word] for word in words.words]
-    rows = [row for chunk in chunks for row in chunk.toarray().tolist()]
-    assert rows == words.count_matrix(texts).toarray().tolist()
+    assert tokens.over(words).toarray().tolist() == words.count_matrix(texts).toarray().tolist()
+    some = np.arange(0, len(texts), 2)
+    assert tokens.take(some).over(words).toarray().tolist() == words.count_matrix(texts[::2]).toarray().tolist()
+    assert tokens.take(some).vocabulary(1, 99)[0].words == TokenCounts.of(texts[::2]).vocabulary(1, 99)[0].words
 
 
 def test_counts_are_clipped() -> None:

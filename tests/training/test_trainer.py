@@ -29,6 +29,7 @@ from elias.network.network import Network
 from elias.pipeline.context import FitContext
 from elias.pipeline.features_step import FeatureSet, features_step
 from elias.pipeline.run_folder import Run
+from elias.pipeline.tokens_step import tokens_step
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.stage import CHECKPOINT, train_stage
@@ -56,7 +57,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Featur
     pick_threads(2)
     with Run(tmp_path_factory.mktemp("prepared"), SILENT) as run:
         run.freeze(settings, settings, data.fingerprint())
-        return settings, features_step(FitContext(data, settings, run, SILENT, CPU))
+        return settings, features_step(FitContext(data, settings, run, SILENT, CPU, tokens_step(data, settings, run)))
 
 
 def network_of(settings: Settings, rows: FeatureSet, *, learned: bool = True, beam: int = 4) -> Network:

@@ -97,7 +97,7 @@ def tokenize(text: str) -> list[str]:
     return [word for word in _split(text) if len(word) <= LONGEST_WORD]
 
 
-def text_chunks(texts: Sequence[str], characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
+def text_chunks(texts: Iterable[str], characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
     """The texts in order, in lists of about `characters` characters."""
     chunk: list[str] = []
     held = 0
@@ -144,6 +144,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
+    def numbers_of(self, words: Sequence[str]) -> np.ndarray:
+        """The id of each of some words (int32); -1 for a word that is not in the vocabulary."""
+        return np.fromiter(map(self._numbers.get, words, repeat(-1)), dtype=np.int32, count=len(words))
+
     def token_ids(self, text: str) -> np.ndarray:
         """The id of each word of a text (int32), in order; -1 for a word that is not in the vocabulary."""
         return np.array(list(map(self._numbers.get, _split(text), repeat(-1))), dtype=np.int32)
@@ -170,53 +174,59 @@ class Vocabulary:
         return count_ids(ids, lengths, len(self))
 
 
-class VocabularyBuilder:
-    """Collects the words of texts while counting them, so that texts are tokenized once; `build` keeps the frequent."""
+class TokenCounts:
+    """Word counts of texts over all their words: texts are tokenized once, and any of them can make a vocabulary."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._counted: list[sp.csr_matrix] = []
+    def __init__(self, words: Sequence[str], counts: sp.csr_matrix) -> None:
+        assert counts.shape[1] == len(words)
+        self.words, self.counts = words, counts  # uint16, texts x words
 
-    def add(self, texts: Sequence[str]) -> None:
-        """Count one chunk of texts; words not seen before get the next numbers."""
-        lists = [_split(text) for text in texts]
-        lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
-        numbers = self._numbers
-        for word in dict.fromkeys(chain.from_iterable(lists)):
-            numbers.setdefault(word, len(numbers))
-        flat = map(numbers.__getitem__, chain.from_iterable(lists))
-        ids = np.fromiter(flat, dtype=np.int64, count=int(lengths.sum()))
-        self._counted.append(count_ids(ids, lengths, len(numbers)))
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> TokenCounts:
+        """Tokenize and count; words get numbers in the order in which they occur."""
+        numbers: dict[str, int] = {}
+        chunks: list[sp.csr_matrix] = []
+        for chunk in text_chunks(texts):
+            lists = [_split(text) for text in chunk]
+            lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+            for word in dict.fromkeys(chain.from_iterable(lists)):
+                numbers.setdefault(word, len(numbers))
+            flat = map(numbers.__getitem__, chain.from_iterable(lists))
+            ids = np.fromiter(flat, dtype=np.int64, count=int(lengths.sum()))
+            chunks.append(count_ids(ids, lengths, len(numbers)))
+        data = np.concatenate([np.zeros(0, np.uint16), *(chunk.data for chunk in chunks)])
+        indices = np.concatenate([np.zeros(0, np.int32), *(chunk.indices for chunk in chunks)])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(chunk.indptr) for chunk in chunks)])
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return cls(list(numbers), sp.csr_matrix((data, indices, indptr), shape=(len(lengths), len(numbers))))
 
-    def build(self, min_df: int, max_words: int) -> tuple[Vocabulary, np.ndarray, Iterator[sp.csr_matrix]]:
-        """(vocabulary, document frequencies, counts of the chunks in order over these words).
+    def __len__(self) -> int:
+        return int(self.counts.shape[0])
 
-        Words that occur in at least `min_df` texts, at most `max_words` of them, by falling document frequency, then
-        alphabetically. The chunks are released as they are read, so their iterator works once.
-        """
-        df = np.zeros(len(self._numbers), dtype=np.int64)
-        for counted in self._counted:
-            df[: counted.shape[1]] += np.bincount(counted.indices, minlength=counted.shape[1])
+    def take(self, rows: np.ndarray) -> TokenCounts:
+        """Some of the texts."""
+        return TokenCounts(self.words, sp.csr_matrix(self.counts[rows]))
+
+    def vocabulary(self, min_df: int, max_words: int) -> tuple[Vocabulary, np.ndarray]:
+        """(vocabulary, document frequencies): words that occur in at least `min_df` texts, at most `max_words` of them,
+        by falling document frequency, then alphabetically."""
+        df = np.bincount(self.counts.indices, minlength=len(self.words))
         kept = [
-            (-texts, word, number)
-            for (word, number), texts in zip(self._numbers.items(), df.tolist(), strict=True)
-            if texts >= min_df and len(word) <= LONGEST_WORD
+            (-texts, word)
+            for word, texts in zip(self.words, df.tolist(), strict=True)
+            if texts >= max(1, min_df) and len(word) <= LONGEST_WORD
         ]
         kept = sorted(kept)[:max_words]
-        order = np.fromiter((number for _, _, number in kept), dtype=np.int64, count=len(kept))
-        new_number = np.full(len(df), -1, dtype=np.int32)
-        new_number[order] = np.arange(len(order), dtype=np.int32)
-        chunks, self._counted = self._counted, []
-        return Vocabulary(word for _, word, _ in kept), df[order], _renumbered(chunks, new_number, len(kept))
+        frequencies = np.fromiter((-texts for texts, _ in kept), dtype=np.int64, count=len(kept))
+        return Vocabulary(word for _, word in kept), frequencies
 
-
-def _renumbered(chunks: list[sp.csr_matrix], new_number: np.ndarray, n_words: int) -> Iterator[sp.csr_matrix]:
-    chunks.reverse()
-    while chunks:
-        old = chunks.pop()  # freed as soon as it is used
-        indices = new_number[old.indices]
+    def over(self, vocabulary: Vocabulary) -> sp.csr_matrix:
+        """The counts over the words of a vocabulary, texts x vocabulary."""
+        new_number = vocabulary.numbers_of(self.words)
+        indices = new_number[self.counts.indices]
         known = indices >= 0
-        indptr = np.concatenate(([0], np.cumsum(known)))[old.indptr]
-        matrix = sp.csr_matrix((old.data[known], indices[known], indptr), shape=(old.shape[0], n_words))
+        indptr = np.concatenate(([0], np.cumsum(known)))[self.counts.indptr]
+        shape = (len(self), len(vocabulary))
+        matrix = sp.csr_matrix((self.counts.data[known], indices[known], indptr), shape=shape)
         matrix.sort_indices()
-        yield matrix
+        return matrix

@@ -20,7 +20,7 @@ from .rows import KIND_LABEL_TEXT, Rows, TextColumn
 
 def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows:
     """`rows`, then one row for every label that has a text and a row among them. Rows of vectors stay as they are."""
-    numbers = _with_text(rows, labels)
+    numbers = labels_with_text(rows, labels)
     count = len(numbers)
     if count == 0:
         return rows
@@ -41,10 +41,10 @@ def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows
 
 def count_label_texts(rows: Rows, labels: LabelSet) -> int:
     """The number of rows that `with_label_texts` adds."""
-    return len(_with_text(rows, labels))
+    return len(labels_with_text(rows, labels))
 
 
-def _with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
+def labels_with_text(rows: Rows, labels: LabelSet) -> np.ndarray:
     """Numbers of the labels that have a text and a row; none where rows are vectors."""
     if rows.texts is None or not labels.has_texts:
         return np.empty(0, dtype=np.int64)

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from ..core.errors import InputError, ModelError
 from ..core.files import read_object, write_array, write_json
 from ..core.sparse_files import open_vector
-from ..core.tokenize import HIGHEST_COUNT, Vocabulary, VocabularyBuilder, text_chunks
+from ..core.tokenize import HIGHEST_COUNT, TokenCounts, Vocabulary, text_chunks
 
 FORMAT_VERSION = 1
 FILES = ("vectorizer.json", "vectorizer.npy")
@@ -51,30 +51,33 @@ class TfIdf:
     @classmethod
     def fit(cls, texts: Sequence[str], *, min_df: int | None = None, max_words: int = MAX_WORDS) -> TfIdf:
         """Learn words and idf. `min_df` None: a word needs 2 texts, or 1 if there are fewer than `FEW_TEXTS`."""
-        return cls._fit(texts, min_df, max_words)[0]
+        return cls.fit_counts(TokenCounts.of(texts), min_df=min_df, max_words=max_words)
 
     @classmethod
     def fit_transform(
         cls, texts: Sequence[str], *, min_df: int | None = None, max_words: int = MAX_WORDS
     ) -> tuple[TfIdf, sp.csr_matrix]:
-        """The same as `fit` and then `transform`, but each text is split into words only once."""
-        tfidf, chunks = cls._fit(texts, min_df, max_words)
-        return tfidf, tfidf._stack(chunks)
+        """The same as `fit` and then `transform`, but each text is tokenized only once."""
+        tokens = TokenCounts.of(texts)
+        tfidf = cls.fit_counts(tokens, min_df=min_df, max_words=max_words)
+        return tfidf, tfidf.transform_counts(tokens)
 
     @classmethod
-    def _fit(cls, texts: Sequence[str], min_df: int | None, max_words: int) -> tuple[TfIdf, Iterable[sp.csr_matrix]]:
+    def fit_counts(cls, tokens: TokenCounts, *, min_df: int | None = None, max_words: int = MAX_WORDS) -> TfIdf:
+        """`fit` of texts that are tokenized already."""
         if min_df is not None and min_df < 1:
             raise InputError(f"min_df is {min_df}; it must be 1 or more")
         if max_words < 1:
             raise InputError(f"max_words is {max_words}; it must be 1 or more")
         if min_df is None:
-            min_df = 1 if len(texts) < FEW_TEXTS else 2
-        growing = VocabularyBuilder()
-        for chunk in text_chunks(texts):
-            growing.add(chunk)
-        words, df, chunks = growing.build(min_df, max_words)
-        idf = np.log((1 + len(texts)) / (1 + df)) + 1.0
-        return cls(words, idf, min_df=min_df, max_words=max_words, n_texts=len(texts)), chunks
+            min_df = 1 if len(tokens) < FEW_TEXTS else 2
+        words, df = tokens.vocabulary(min_df, max_words)
+        idf = np.log((1 + len(tokens)) / (1 + df)) + 1.0
+        return cls(words, idf, min_df=min_df, max_words=max_words, n_texts=len(tokens))
+
+    def transform_counts(self, tokens: TokenCounts) -> sp.csr_matrix:
+        """`transform` of texts that are tokenized already."""
+        return self._stack([tokens.over(self.words)])
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Texts x words, float32, rows of length 1; a text without a known word is an empty row."""

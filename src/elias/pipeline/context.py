@@ -10,6 +10,7 @@ from ..core.progress import Progress
 from ..core.settings import Settings, known
 from ..dataset import Dataset
 from .run_folder import Run
+from .tokens_step import RunTokens
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class FitContext:
     run: Run
     progress: Progress
     device: torch.device
+    tokens: RunTokens | None = None  # of step 05, shared by all folds; None: the data are vectors
 
     @property
     def threads(self) -> int:

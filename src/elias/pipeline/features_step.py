@@ -20,7 +20,7 @@ from ..core.progress import Progress
 from ..core.settings import EncoderSettings, Settings, known
 from ..core.sparse_files import open_csr, write_csr
 from ..dataset import Dataset, Rows
-from ..dataset.label_texts import with_label_texts
+from ..dataset.label_texts import labels_with_text, with_label_texts
 from ..dataset.split import NearDuplicates, reserve
 from ..encoders import Encoder, Inputs, load_encoder
 from ..encoders.bag import BagEncoder
@@ -32,6 +32,7 @@ from .context import FitContext
 from .near_duplicates import near_duplicates
 
 STEP = "10-features"
+NO_LABELS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def _write(context: FitContext, folder: Path) -> None:
     data, settings = context.data, context.settings
     if data.train.labels.nnz == 0:
         raise DataError(f"{data.name}: no training row has a label, so there is nothing to learn")
-    parts = reserve_rows(data, settings)
+    parts = reserve_rows(context)
     write_tensors(folder / "split.safetensors", parts)
     train = _train(data, parts, settings)
     if train.labels.nnz == 0:
@@ -79,17 +80,21 @@ def _write(context: FitContext, folder: Path) -> None:
             f"{data.name}: no labeled row is left to train on after {len(parts['validation'])} validation and "
             f"{len(parts['calibration'])} calibration rows were set aside; try split.validation_rows=0"
         )
-    if train.texts is not None:
-        vectorizer, bow = TfIdf.fit_transform(
-            train.texts, min_df=settings.features.min_df, max_words=settings.features.max_words
-        )
+    if context.tokens is not None:
+        tokens = context.tokens.of(parts["train"], _label_numbers(data.train.take(parts["train"]), data, settings))
+        vectorizer = TfIdf.fit_counts(tokens, min_df=settings.features.min_df, max_words=settings.features.max_words)
+        bow = vectorizer.transform_counts(tokens)
         if bow.nnz == 0:
             least = settings.features.min_df
             raise DataError(f"{data.name}: no word occurs in {least} training texts; try features.min_df=1")
         vectorizer.save(folder)
         write_csr(folder / "bow-train", bow)
         for name in ("validation", "calibration"):
-            write_csr(folder / f"bow-{name}", vectorizer.transform(_held_out_of(data).take(parts[name]).texts or []))
+            if _held_out_of(data) is data.train:
+                held_out = vectorizer.transform_counts(context.tokens.of(parts[name], NO_LABELS))
+            else:
+                held_out = vectorizer.transform(_held_out_of(data).take(parts[name]).texts or [])
+            write_csr(folder / f"bow-{name}", held_out)
     elif sp.issparse(train.vectors):
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
     else:
@@ -148,8 +153,9 @@ def inputs_of(rows: Rows, bow: sp.csr_matrix | None) -> Inputs:
     return Inputs(vectors=np.asarray(rows.vectors, dtype=np.float32))
 
 
-def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
+def reserve_rows(context: FitContext) -> dict[str, np.ndarray]:
     """Row numbers of train, validation and calibration; validation rows come from a validation file if there is one."""
+    data, settings = context.data, context.settings
     wanted = known(settings.split.validation_rows)
     for_score = 0 if settings.score_model.folds else known(settings.split.calibration_rows)
     own_file = data.validation is not None and len(data.validation) > 0
@@ -158,7 +164,7 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
         validation_rows=0 if own_file else wanted,
         calibration_rows=0 if own_file else for_score,
         seed=settings.split.seed,
-        near_duplicates=_near_duplicates_of(data.train, settings),
+        near_duplicates=_near_duplicates_of(context),
     )
     validation, calibration = split.validation, split.calibration
     if own_file and data.validation is not None:
@@ -168,14 +174,16 @@ def reserve_rows(data: Dataset, settings: Settings) -> dict[str, np.ndarray]:
     return {"train": split.train, "validation": validation, "calibration": calibration}
 
 
-def _near_duplicates_of(rows: Rows, settings: Settings) -> NearDuplicates | None:
-    """Near-duplicates of rows, by a tf-idf of their own; none where there are no words."""
+def _near_duplicates_of(context: FitContext) -> NearDuplicates | None:
+    """Near-duplicates of training rows, by a tf-idf of their own; none where there are no words."""
+    rows, settings, tokens = context.data.train, context.settings, context.tokens
     if not settings.split.near_duplicates or isinstance(rows.vectors, np.ndarray):
         return None
 
     def duplicates_of(asked: np.ndarray) -> list[np.ndarray]:
-        if rows.texts is not None:
-            bow = TfIdf.fit_transform(rows.texts, min_df=settings.features.min_df)[1]
+        if tokens is not None:
+            texts = tokens.of(np.arange(len(rows)), NO_LABELS)
+            bow = TfIdf.fit_counts(texts, min_df=settings.features.min_df).transform_counts(texts)
         else:
             assert rows.vectors is not None
             bow = sp.csr_matrix(rows.vectors, dtype=np.float32)
@@ -198,6 +206,11 @@ def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> R
     return with_label_texts(rows, data.labels, ids=wanted.label_ids) if wanted.label_texts else rows
 
 
+def _label_numbers(rows: Rows, data: Dataset, settings: Settings) -> np.ndarray:
+    """The labels whose texts are training rows beside these."""
+    return labels_with_text(rows, data.labels) if settings.features.label_texts else NO_LABELS
+
+
 def _held_out_of(data: Dataset) -> Rows:
     """Where held-out rows come from: the validation file if there is one."""
     return data.validation if data.validation is not None and len(data.validation) else data.train
@@ -208,12 +221,13 @@ def holds_out_training_rows(data: Dataset, features: FeatureSet) -> bool:
     return _held_out_of(data) is data.train and len(features.validation) + len(features.held_out) > 0
 
 
-def all_rows(data: Dataset, settings: Settings, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:
+def all_rows(context: FitContext, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:
     """Every row of the training file, held out or not, and label texts: (tf-idf, rows)."""
-    wanted = settings.features
+    data, wanted = context.data, context.settings.features
     rows = with_label_texts(data.train, data.labels, ids=wanted.label_ids) if wanted.label_texts else data.train
-    if vectorizer is not None:
-        return vectorizer.transform(rows.texts or []), rows
+    if vectorizer is not None and context.tokens is not None:
+        numbers = _label_numbers(data.train, data, context.settings)
+        return vectorizer.transform_counts(context.tokens.of(np.arange(len(data.train)), numbers)), rows
     assert rows.vectors is not None
     return sp.csr_matrix(rows.vectors, dtype=np.float32), rows
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,12 +33,14 @@ from .memory import available_bytes, refuse_if_too_large
 from .network_steps import TrainedNetwork, open_network, read_clusters, train_network
 from .ranking_steps import has_ranking, held_out_step, model_parts_step, score_model_step
 from .run_folder import Run
+from .tokens_step import tokens_step
 
 MARKS = ("done.json", "begun.json")  # of a step
 
 
 def build_model(context: FitContext) -> Path:
     """The whole line, step by step; returns the folder of the finished model."""
+    context = replace(context, tokens=tokens_step(context.data, context.settings, context.run))
     features = features_step(context)
     network = train_network(context, features)
     ranking: list[Path] = []

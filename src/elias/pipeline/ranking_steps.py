@@ -25,7 +25,7 @@ from ..core.files import write_json
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
 from ..core.settings import WORDS, Settings, noise_seed
-from ..dataset.label_texts import texts_of, unseen_labels
+from ..dataset.label_texts import unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders import Inputs
 from ..network.searcher import BATCH, Searcher
@@ -173,7 +173,7 @@ def _training_rows(features: FeatureSet) -> RankingRows:
 
 
 def _all_rows(context: FitContext, features: FeatureSet) -> RankingRows:
-    bow, rows = all_rows(context.data, context.settings, features.vectorizer)
+    bow, rows = all_rows(context, features.vectorizer)
     return RankingRows(bow, rows.labels, rows.excluded, rows.kinds, rows.texts)
 
 
@@ -183,13 +183,17 @@ def _for_inverted_index(
     """(tf-idf, labels, kinds); with `inverted_index.unseen_labels` also the texts of labels that have no row."""
     s, labels, vectorizer = context.settings, context.data.labels, features.vectorizer
     unseen = unseen_labels(rows.labels, labels)
-    if vectorizer is None or not (s.inverted_index.unseen_labels and s.features.label_texts and len(unseen)):
+    if (
+        vectorizer is None
+        or context.tokens is None
+        or not (s.inverted_index.unseen_labels and s.features.label_texts and len(unseen))
+    ):
         return rows.bow, rows.labels, rows.kinds
     count = len(unseen)
-    texts = list(texts_of(labels, unseen, ids=s.features.label_ids))
+    texts = context.tokens.of(np.empty(0, dtype=np.int64), unseen)
     own = (np.ones(count, dtype=np.float32), unseen, np.arange(count + 1))
     pairs = sp.csr_matrix(own, shape=(count, len(labels)))
-    bow = sp.csr_matrix(sp.vstack([rows.bow, vectorizer.transform(texts)], format="csr"))
+    bow = sp.csr_matrix(sp.vstack([rows.bow, vectorizer.transform_counts(texts)], format="csr"))
     both = sp.csr_matrix(sp.vstack([rows.labels, pairs], format="csr"))
     return bow, both, np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
 
