@@ -105,7 +105,8 @@ class Searcher:
         """`encode` of the bag encoder by its kernel."""
         from ..kernels.searcher import encode_rows
 
-        if len(rows) == prepared.shape[0]:
+        n_prepared = prepared.shape[0]
+        if len(rows) == n_prepared and (n_prepared == 1 or bool((np.diff(rows) == 1).all())):  # all rows, in order
             words, values, indptr = prepared.indices, prepared.data, prepared.indptr.astype(np.int64, copy=False)
         else:
             words, values, indptr = take_rows(prepared, rows)
