@@ -24,7 +24,7 @@ SMALL_FILE = 40_000  # bytes: less than a checkpoint
 
 @contextmanager
 def little_room(folder: Path) -> Iterator[Callable[[], None] | None]:
-    """A small disk at `folder`; where nobody may mount one, a limit on the length of files for the process to set."""
+    """A small disk at `folder`; where none may be mounted, a limit on the length of files for the process to set."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
         yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_FILE, SMALL_FILE))
@@ -87,7 +87,7 @@ def test_a_file_that_did_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     ("error", "expected"),
     [
         (OSError(28, "No space left on device"), "the disk is full"),
-        (OSError("4096 requested and 0 written"), "the disk is full"),  # as numpy says it
+        (OSError("4096 requested and 0 written"), "the disk is full"),  # numpy's message
         (PermissionError(13, "Permission denied"), "cannot be written"),
         (IsADirectoryError(21, "Is a directory"), "cannot be written"),
     ],

@@ -67,6 +67,39 @@ def test_a_step_depends_on_those_it_comes_after(tmp_path: Path) -> None:
     assert branches(tmp_path, a=2, left=2, right=2) == ["a", "left", "right", "both"]
 
 
+def reusing(folder: Path, other: Path, *, a: int = 1, b: int = 1) -> list[str]:
+    """A run of two steps, and one below it, that may link the steps of another run; which were built."""
+    seen: list[str] = []
+    with Run(folder, SILENT, reuse=other) as run:
+        run.freeze(GIVEN, RESOLVED, "data")
+        run.step("10-a", {"a": a}, builder(seen, "a"))
+        with run.below("fold-0") as inside:
+            inside.freeze(GIVEN, RESOLVED, "data")
+            below = inside.step("10-a", {"a": a}, builder(seen, "below"))
+        run.step("20-b", {"b": b}, builder(seen, "b"), after=[below])
+    return seen
+
+
+def test_finished_steps_of_another_run_are_linked_where_they_are_the_same(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    assert reusing(first, tmp_path / "not there") == ["a", "below", "b"]
+    assert reusing(second, first, b=2) == ["b"]
+    for step in ("10-a", "fold-0/10-a"):
+        for file in ("result", "done.json"):
+            assert (first / step / file).samefile(second / step / file)
+    assert not (first / "20-b" / "result").samefile(second / "20-b" / "result")
+    assert reusing(second, first, b=2) == []
+    assert reusing(third, first, a=2) == ["a", "below", "b"], "another hash"
+
+
+def test_an_unfinished_step_of_another_run_is_not_linked(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    reusing(first, first)
+    (first / "10-a").rename(first / "10-a.part")
+    (first / "20-b" / "done.json").unlink()
+    assert reusing(second, first) == ["a", "b"]
+
+
 def test_a_step_that_was_cut_goes_on_in_its_own_folder(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("")
