@@ -177,9 +177,9 @@ def test_it_learns_and_answers_exactly(model: Model, tiny_dataset: Path) -> None
     texts = data.test.texts
     assert texts is not None
     found = model.predict(list(texts), k=len(model.labels))
-    prepared, n = model.prepare(texts)
+    prepared = model.network.encoder.prepare(model.read(list(texts)))
     with torch.no_grad():
-        phi = model.network.encoder.encode(prepared, np.arange(n)).double()
+        phi = model.network.encoder.encode(prepared, np.arange(len(texts))).double()
     weights = model.network.trained_weights.values.double()
     p = torch.sigmoid(phi @ weights.T + model.network.classifier_biases.values[:, 0].double()).numpy()
     assert (np.sort(found.labels, axis=1) == np.arange(len(model.labels))).all(), "every label has its place"
