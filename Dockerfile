@@ -1,4 +1,4 @@
-# A service for one model, on the CPU. Not built by the tests: see docs/serving.md.
+# A service for one model, on the CPU. Not built by the tests: see docs/how-to/serve.md.
 #
 #   docker build -t elias .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/models/mine:/model:ro" elias

@@ -1,4 +1,4 @@
-"""The benchmarks run, at sizes that take seconds; what they measure is in docs/benchmarks.md."""
+"""The benchmarks run, at sizes that take seconds; what they measure is in docs/reference/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elias import load, load_dataset
 from elias.core.metrics import PerRow, evaluate
 from elias.core.propensity import PropensityModel
 from elias.evaluation.evaluate import evaluate_model
-from helpers.processes import STACKED, environment
+from helpers.processes import STACKED, environment, sets
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 SIZE = ["--labels", "2048", "--clusters", "64", "--kappa", "200", "--dim", "32", "--shortlist", "300"]
@@ -167,7 +167,7 @@ def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
 
 @pytest.mark.slow
 def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
-    settings = [word for name, value in STACKED.items() for word in ("--set", f"{name}={value}")]
+    settings = sets(STACKED)
     rows = rows_of("ablation.py", str(tiny_dataset), "--members", "2", "--work", str(tmp_path), *settings)
     names = ["stage 1", "control", "+ stage 2", "+ ranker", "+ calibration", "+ final score"]
     names += ["+ label tree", "+ 2 members", "one-versus-all"]

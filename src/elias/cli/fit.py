@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
         description="Train a model on a dataset. Works in MODEL.run/ and puts the finished model at MODEL. "
         "After an interruption, the same command continues where it stopped.",
     )
-    parser.add_argument("data", nargs="?", help="dataset folder or file (see docs/data.md)")
+    parser.add_argument("data", nargs="?", help="dataset folder or file (see docs/reference/data-layouts.md)")
     parser.add_argument("-o", "--output", metavar="MODEL", help="folder of the model to write")
     add_settings(parser)
     add_threads(parser)

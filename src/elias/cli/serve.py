@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
         "serve",
         help="serve models over HTTP, with a page to inspect them",
         description="Serve one model, or several as NAME=FOLDER. The page is at /, the interface at /docs "
-        "(docs/serving.md). SIGHUP opens the folders again; SIGTERM answers accepted requests, then ends.",
+        "(docs/how-to/serve.md). SIGHUP opens the folders again; SIGTERM answers accepted requests, then ends.",
     )
     parser.add_argument("models", nargs="+", metavar="[NAME=]MODEL", help="model folders")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N",
-        help="change a limit, e.g. --limit texts=500 (docs/serving.md lists them)",
+        help="change a limit, e.g. --limit texts=500 (docs/reference/http.md lists them)",
     )  # fmt: skip
     add_threads(parser)
     parser.set_defaults(run=run)

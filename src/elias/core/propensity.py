@@ -4,8 +4,8 @@
     order by  score_l * (1 / p_l)^strength       strength 0: as predicted; 1: each hit counts as PSP counts it
 
 The propensity of a label is the estimated probability that an annotator noted it where it is relevant (Jain, Prabhu,
-Varma 2016). Rare labels have small propensities, so re-ranking moves them up: PSP rises and, in the end, P falls
-(docs/results.md). Only the order changes: a score stays the score, or the probability, of its label.
+Varma 2016). Rare labels have small propensities, so re-ranking moves them up: PSP rises and, in the end, P falls.
+Only the order changes: a score stays the score, or the probability, of its label.
 """
 
 from __future__ import annotations

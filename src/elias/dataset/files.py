@@ -89,7 +89,7 @@ class Folder:
             if hint and stem.endswith(DATA_SUFFIXES) and stem not in USUAL_NAMES:
                 return DataError(f"no training file; found {name}{hint}", file=self.path)
         shown = ", ".join(self.names[:8]) + (", ..." if len(self._files) > 8 else "")
-        remedy = "train.jsonl, .csv, .tsv or .parquet is needed, or one of the layouts of docs/data.md"
+        remedy = "train.jsonl, .csv, .tsv or .parquet is needed, or a layout of docs/reference/data-layouts.md"
         return DataError(f"no training file among {shown}; {remedy}", file=self.path)
 
 

@@ -35,7 +35,7 @@ def load_dataset(path: str | os.PathLike[str]) -> Dataset:
     Parameters
     ----------
     path
-        A dataset folder in one of the layouts of docs/data.md, or a single file of training rows.
+        A dataset folder in one of the layouts of docs/reference/data-layouts.md, or a single file of training rows.
 
     Raises
     ------

@@ -3,8 +3,8 @@
     edges         by falling score within each cluster, so that a search stops at its threshold
     classifiers   the rows themselves, and int8 codes of them from which bounds of p are computed
 
-The result is that of `Searcher.search_reference`, exactly (docs/search.md): codes only decide which rows need not be
-read.
+The result is that of `Searcher.search_reference`, exactly (docs/explanation/search.md): codes only decide which rows
+need not be read.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     bfloat16   half the bytes: the upper 16 bits of a float32, rounded to the nearest, ties to even
     int8       a quarter: value = scale * code, scale = max |w| / 127 of the row, code = round(w / scale) in -127..127
 
-The model that was saved IS these rows: search with them is exact for them (docs/search.md). `compact` prints what
-the rounding costs on real rows.
+The model that was saved IS these rows: search with them is exact for them (docs/explanation/search.md). `compact`
+prints what the rounding costs on real rows.
 """
 
 from __future__ import annotations

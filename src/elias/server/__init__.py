@@ -1,4 +1,4 @@
-"""`elias serve`: models over HTTP, and a page to inspect them (docs/serving.md).
+"""`elias serve`: models over HTTP, and a page to inspect them (docs/how-to/serve.md).
 
 The way of a request: protocol -> middleware -> routes -> validation -> admission -> queue -> batching -> responses.
 

@@ -32,7 +32,7 @@ TOO_MANY_CONNECTIONS = "too many open connections; try again later"
 class Limits:
     """What one request may contain, and how much the service keeps waiting.
 
-    `elias serve --limit texts=500` changes one limit; docs/serving.md lists them.
+    `elias serve --limit texts=500` changes one limit; docs/reference/http.md lists them.
     """
 
     texts: int = 10_000  # per request
