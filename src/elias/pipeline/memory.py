@@ -1,4 +1,4 @@
-"""Is there memory enough? Asked before a fit begins, so that nobody learns it from the out-of-memory killer."""
+"""Is there enough memory? Checked before a fit begins, so that the out-of-memory killer does not end it halfway."""
 
 from __future__ import annotations
 
