@@ -87,9 +87,6 @@ class EncoderSettings:
     dim: int = setting(512, "dimension of phi (bag, hybrid, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
     radius: float = setting(8.0, "length of phi", low=0.001)
-    svd_power: float = setting(
-        0.5, "how strongly the SVD initialization evens out the scale of its directions", low=0.0, high=1.0
-    )
     model: str = setting("", "transformer, hybrid: name or folder of a Hugging Face model")
     pooling: str = setting("mean", "transformer, hybrid: how tokens become one vector", choices=("cls", "mean"))
     max_length: int = setting(128, "transformer, hybrid: maximum number of tokens per text", low=2)
@@ -97,7 +94,6 @@ class EncoderSettings:
         "float32", "transformer, hybrid: arithmetic of the forward pass", choices=("float32", "bfloat16")
     )
     frozen: bool = setting(True, "transformer: do not train its weights, encode each text once")
-    sentence_weight: float = setting(1.0, "hybrid: weight of the sentence vector against the bag of words", low=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +119,6 @@ class StageSettings:
         None, "passes over the training rows; 0: stage 1 keeps its start, stage 2 is left out", low=0
     )
     batch_size: int | None = setting(None, "rows per step", low=1)
-    label_text_share: float = setting(
-        1.0, "share of the label texts that each epoch trains on, in turn", low=0.0, high=1.0
-    )
     learning_rate_encoder: float = setting(2e-3, "learning rate of phi", letter="lr phi", low=0.0)
     learning_rate_transformer: float = setting(
         1e-4, "learning rate of a transformer that is fine-tuned", letter="lr phi", low=0.0

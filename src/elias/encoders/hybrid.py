@@ -46,7 +46,7 @@ class Mixed:
 class HybridEncoder:
     kind = "hybrid"
 
-    def __init__(self, bag: BagEncoder, sentences: Encoder, *, weight: float, seed: int = 0) -> None:
+    def __init__(self, bag: BagEncoder, sentences: Encoder, *, weight: float = 1.0, seed: int = 0) -> None:
         """`sentences` prepares inputs as a matrix of vectors; nothing else of it is used."""
         self.bag, self.sentences, self.weight = bag, sentences, weight
         self.dim = bag.dim

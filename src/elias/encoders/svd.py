@@ -19,7 +19,7 @@ OVERSAMPLE = 10
 ROUNDS = 3
 
 
-def svd_embeddings(features: sp.csr_matrix, dim: int, *, power: float, seed: int, threads: int = 1) -> np.ndarray:
+def svd_embeddings(features: sp.csr_matrix, dim: int, *, seed: int, power: float = 0.5, threads: int = 1) -> np.ndarray:
     """E; directions that the data does not have are small noise."""
     rng = np.random.default_rng(seed)
     if features.shape[0] > MOST_ROWS:

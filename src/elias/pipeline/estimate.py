@@ -99,7 +99,7 @@ def estimate(
         seconds += FINAL_SCORE if settings.split.calibration_rows else 0
     networks = 1 + (settings.score_model.folds or 0)
     for stage in (settings.stage1, settings.stage2):
-        rows = size.rows + stage.label_text_share * label_texts
+        rows = size.rows + label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
         seconds += networks * a_network
     return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim, _smaller(settings, n_labels))

@@ -247,7 +247,7 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
 
         assert bow is not None
         bag = _new_bag(settings, bow)
-        return HybridEncoder(bag, pretrained, weight=wanted.sentence_weight, seed=settings.run.seed)
+        return HybridEncoder(bag, pretrained, seed=settings.run.seed)
     if wanted.kind == "bag" and train.texts is None and bow is None:
         raise SettingsError("encoder.kind=bag needs texts or sparse vectors; this dataset has dense vectors")
     if wanted.kind == "vectors" and train.texts is not None:
@@ -262,7 +262,7 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
 
 def _new_bag(settings: Settings, bow: sp.csr_matrix) -> BagEncoder:
     wanted, threads = settings.encoder, known(settings.run.threads)
-    words = svd_embeddings(bow, wanted.dim, power=wanted.svd_power, seed=settings.run.seed, threads=threads)
+    words = svd_embeddings(bow, wanted.dim, seed=settings.run.seed, threads=threads)
     return BagEncoder(
         torch.from_numpy(words),
         radius=wanted.radius,

@@ -188,7 +188,6 @@ class Trainer:
         self.epochs, self.batch_size = known(settings.epochs), known(settings.batch_size)
         self.texts, self.label_texts = train.of_kind(KIND_TEXT), train.of_kind(KIND_LABEL_TEXT)
         self.label_texts = self.label_texts[permutation(len(self.label_texts), seed, stage, 0, "label texts")]
-        self.label_texts_per_epoch = round(settings.label_text_share * len(self.label_texts))
         self.label_counts = np.bincount(train.labels[self.texts].indices, minlength=train.labels.shape[1])
         self.optimizer = Optimizer(network, settings, key(seed, stage, "rounding"))
         self.mean = AveragedWeights()
@@ -197,7 +196,7 @@ class Trainer:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-(len(self.texts) + self.label_texts_per_epoch) // self.batch_size)
+        return -(-(len(self.texts) + len(self.label_texts)) // self.batch_size)
 
     @property
     def total_steps(self) -> int:
@@ -234,10 +233,8 @@ class Trainer:
             self.callbacks.after_step(self)
 
     def _rows_of_epoch(self) -> np.ndarray:
-        """Every text and a share of the label texts, which take turns; shuffled."""
-        first = self.at.epoch * self.label_texts_per_epoch
-        turn = np.arange(first, first + self.label_texts_per_epoch) % max(1, len(self.label_texts))
-        rows = np.concatenate([self.texts, self.label_texts[turn]])
+        """Every text and every label text, shuffled."""
+        rows = np.concatenate([self.texts, self.label_texts])
         return np.asarray(rows[permutation(len(rows), self.seed, self.stage, self.at.epoch, "order")])
 
     def _step(self, rows: np.ndarray, parents: np.ndarray, noise: Noise) -> float:
