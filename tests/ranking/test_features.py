@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.dense_equations as dense
@@ -152,6 +152,7 @@ def test_one_pass_is_step_by_step(seed: int, network: int, words: int) -> None:
             assert not np.isin(found.labels[row], out).any(), "no excluded label is a candidate"
 
 
+@settings(max_examples=40)  # definitions take their time
 @given(seed=SEEDS, networks=st.integers(1, 3), sees_phi=st.booleans())
 def test_kernels_are_the_definition(seed: int, networks: int, sees_phi: bool) -> None:
     """Every part by its definition in numpy and torch; one network or several, a ranker that sees phi or not."""
