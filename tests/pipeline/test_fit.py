@@ -179,6 +179,7 @@ def test_stages_without_epochs_keep_their_start(tmp_path: Path) -> None:
     assert model.network.edges is None
     assert model.about["validation"] == {}
     assert sorted(path.name for path in (tmp_path / "none").glob("??-*")) == [
+        "05-tokens",
         "10-features",
         "20-clusters",
         "30-stage1",
@@ -246,7 +247,8 @@ def test_only_what_changed_runs_again(tiny_dataset: Path, tmp_path: Path) -> Non
         return [record["step"] for record in lines if "step" in record]
 
     fit_to(data, output, settings=settings())
-    assert built() == ["10-features", "20-clusters", "30-stage1", "40-adjacency", "50-stage2", "90-model"]
+    first = ["05-tokens", "10-features", "20-clusters"]
+    assert built() == [*first, "30-stage1", "40-adjacency", "50-stage2", "90-model"]
     with pytest.raises(RunError, match="exists"):
         fit_to(data, output, settings=settings())
     before = content(output)

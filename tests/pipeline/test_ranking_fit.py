@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 import elias
 from elias.core.defaults import FEWEST, DataSize, resolve
 from elias.core.errors import InputError, ModelError
 from elias.core.files import link_tree, read_tensors
+from elias.core.progress import SILENT
 from elias.core.settings import Settings
 from elias.dataset import Dataset
 from elias.dataset.rows import KIND_LABEL_TEXT
@@ -26,8 +28,11 @@ from elias.model.compaction import compact
 from elias.model.model import Model
 from elias.model.storage import PART_FILES, load_model
 from elias.pipeline import ranking_steps
+from elias.pipeline.context import FitContext
 from elias.pipeline.features_step import all_rows, reserve_rows
 from elias.pipeline.fit import fit_to
+from elias.pipeline.run_folder import Run
+from elias.pipeline.tokens_step import tokens_step
 from elias.ranking.cross_fitting import ENOUGH
 from elias.ranking.inverted_index import build_inverted_index
 from helpers.processes import NEITHER, STACKED, content, fitted, here, sets, start, wait_until
@@ -144,11 +149,32 @@ def test_the_parts_of_the_model_have_seen_all_rows(stacked_folder: Path, stacked
         assert (run / "80-ranking" / name).samefile(stacked_folder / name)
 
 
-def test_rows_in_blocks_are_the_same(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def context_of(data: Dataset, settings: Settings, folder: Path) -> FitContext:
+    """What the steps of a run work with, its texts tokenized."""
+    with Run(folder, SILENT) as run:
+        resolved = run.freeze(settings, resolve(settings, data.size()), data.fingerprint())
+        tokens = tokens_step(data, resolved, run)
+        return FitContext(data, resolved, run, SILENT, torch.device("cpu"), tokens)
+
+
+@pytest.mark.parametrize("label_texts", [True, False])
+def test_rows_of_counted_words_are_those_of_the_texts(data: Dataset, tmp_path: Path, label_texts: bool) -> None:
+    """Step 05 counts words once; tf-idf from these counts is that of the texts, label texts last."""
+    context = context_of(data, Settings().updated({**STACKED, "features.label_texts": label_texts}), tmp_path)
+    vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or [])[:200], min_df=2, max_words=300)
+    bow, rows = all_rows(context, vectorizer)
+    assert len(rows) == len(data.train) + (len(data.labels) if label_texts else 0)
+    expected = vectorizer.transform(list(rows.texts or []))
+    assert bow.shape == expected.shape
+    for ours, theirs in ((bow.indptr, expected.indptr), (bow.indices, expected.indices), (bow.data, expected.data)):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_rows_in_blocks_are_the_same(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negatives are found for some rows at a time; label texts find none."""
-    settings = resolve(Settings().updated(STACKED), data.size())
+    context = context_of(data, Settings().updated(STACKED), tmp_path)
     vectorizer, _ = TfIdf.fit_transform(list(data.train.texts or []), min_df=1, max_words=5000)
-    bow, rows = all_rows(data, settings, vectorizer)
+    (bow, rows), settings = all_rows(context, vectorizer), context.settings
     given = ranking_steps.RankingRows(bow, rows.labels, rows.excluded, rows.kinds)
     index = build_inverted_index(bow, rows.labels, rows.kinds, words_per_label=64, label_text_weight=3.0)
     made = []
@@ -233,13 +259,12 @@ def test_defaults_reserve_calibration_rows() -> None:
 
 
 @pytest.mark.parametrize("own", [1, 2, 150, 400])
-def test_a_validation_file_serves_both(own: int) -> None:
+def test_a_validation_file_serves_both(own: int, tmp_path: Path) -> None:
     texts, labels = [f"text {row}" for row in range(300)], [["a"], ["b"], ["c"]] * 100
     data = Dataset.from_lists(
         texts, labels, validation_texts=[f"other {row}" for row in range(own)], validation_labels=[["a"]] * own
     )
-    settings = resolve(Settings(), data.size())
-    parts = reserve_rows(data, settings)
+    parts = reserve_rows(context_of(data, Settings().updated({"run.threads": 2}), tmp_path))
     assert len(parts["train"]) == 300, "no training row is held out"
     assert not set(parts["validation"].tolist()) & set(parts["calibration"].tolist())
     assert len(parts["validation"]) >= 1
