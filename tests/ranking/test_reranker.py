@@ -286,7 +286,7 @@ def test_without_calibration_a_threshold_is_refused(tiny_model: Model, stacked_m
     assert stacked_model.gives_probabilities
     for model in (tiny_model, uncalibrated):
         assert not model.gives_probabilities
-        with pytest.raises(InputError, match=r"fit it again with split\.calibration_rows=500 or more"):
+        with pytest.raises(InputError, match=r"not probabilities.*leave it out"):
             model.predict(["a"], threshold=0.5)
     found = uncalibrated.predict(["a"], k=5, explain=True)
     assert found.parts is not None

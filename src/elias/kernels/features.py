@@ -24,8 +24,7 @@ from .margins import clear_margins, label_margins, sum_margins
 from .prefetch import fetch, fetch_one
 from .shortlist import strongest_path
 
-# One list for the whole package: the second axis of `Features.values`. A new feature is one name here, one line in a
-# function below, and its definition in `ranking/features.py`.
+# One list for the whole package: the second axis of `Features.values`. How to add one: `ranking/features.py`.
 FEATURES = (
     "cluster_score",  # s_c of the strongest path
     "edge_score",  # e of the strongest path
@@ -40,7 +39,7 @@ FEATURES = (
     "log_count",  # log(1 + n_l)
 )
 CLUSTER_SCORE, EDGE_SCORE, CLASSIFIER, MARGIN, PATH, COMBINED, LABEL_TEXT, CENTROID, VOTE, NEAREST, LOG_COUNT = range(
-    11
+    len(FEATURES)
 )
 AHEAD = 8  # labels whose rows are fetched before they are read
 
@@ -54,7 +53,7 @@ class Features(NamedTuple):
 
 
 class WordTables(NamedTuple):
-    """What the words of a text are looked up in."""
+    """The tables that the words of a text index."""
 
     postings: NamedTuple  # Postings: from words to combined scores
     margins: NamedTuple  # MarginTable: linear ranker and label tree
@@ -65,7 +64,7 @@ class WordTables(NamedTuple):
 
 
 class WordScratch(NamedTuple):
-    """What one thread writes while it works; zero between texts, except `place_of`."""
+    """What one thread writes while it works; zero between texts, except `place_of`, `sums.touched`, `margins.nodes`."""
 
     place_of: np.ndarray  # int32 [L], any content
     sums: NamedTuple  # Sums of the inverted index

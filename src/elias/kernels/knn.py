@@ -6,7 +6,7 @@
     nearest_l  the largest s_i among them
 
 A text costs time in proportion to the budget, however many texts there are and however common its words.
-Definition: `KNN.votes` in `ranking/knn.py`.
+Definition: `KNN._votes_reference` in `ranking/knn.py`.
 """
 
 from __future__ import annotations

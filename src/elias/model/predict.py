@@ -3,7 +3,7 @@
     texts -> encode -> candidates -> features -> score -> top k -> Predictions
 
 `Predictor.predict` (explained or not, with candidate lists or without) and `Predictor.predict_rows` (evaluation) end in
-`predict_batch`, and so do the command line and the service, which call them. A batch of one text is a batch.
+`predict_batch`, and so do the command line and the service, which call them. A single text is a batch of one.
 """
 
 from __future__ import annotations
@@ -176,16 +176,15 @@ class Predictor:
         pieces = []
         with kernels.reference(not self.first.use_kernels):
             groups = [(group, [one.network.encoder.prepare(inputs) for one in group]) for group in self.groups()]
-            for rows in batches(len(inputs), self._batch_size(longest)):
+            for rows in batches(len(inputs), self._batch_size(max(longest, depth))):
                 excluded = excluded_of(rows)
                 candidates = None if lists is None else _without(lists, excluded, rows)
                 request = Request(depth, excluded, candidates, explain)
-                answers = [
-                    found
-                    for group, prepared in groups
-                    for found in predict_batch(group, inputs, prepared, rows, request)
-                ]
-                pieces.append(self.combine(answers, k))
+                answers: dict[int, Predictions] = {}
+                for group, prepared in groups:
+                    found = predict_batch(group, inputs, prepared, rows, request)
+                    answers |= {id(member): answer for member, answer in zip(group, found, strict=True)}
+                pieces.append(self.combine([answers[id(member)] for member in self.all_members()], k))
         return stack(pieces) if pieces else Predictions.empty(k, explain=explain)
 
     def groups(self) -> Iterable[Sequence[Model]]:
@@ -211,15 +210,15 @@ class Predictor:
         return first.read_texts(inputs) if first.vectorizer is not None else first.read_vectors(inputs)
 
     def check_threshold(self, threshold: float | None) -> None:
-        """Refuse a threshold that is no probability, or that this model gives no meaning to."""
+        """Refuse a threshold that is not a probability, or that this model gives no meaning to."""
         if threshold is None:
             return
         if not 0.0 <= threshold <= 1.0:
             raise InputError(f"threshold={threshold}: it is a probability; give a number from 0 to 1")
         if not self.gives_probabilities:
             raise InputError(
-                f"threshold={threshold}: the scores of this model are no probabilities, because it was fitted without "
-                "calibration rows; fit it again with split.calibration_rows=500 or more, or leave the threshold out"
+                f"threshold={threshold}: the scores of this model are not probabilities, because it has no calibrated "
+                "score model (that needs words and enough held-out rows, see split.calibration_rows); leave it out"
             )
 
     @property

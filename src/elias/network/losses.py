@@ -1,9 +1,9 @@
 """The loss of a batch: L = L_c + lambda * L_s, equations (7) and (8).
 
-    (7)  L_c = - mean over batch x shortlist of   y log p + (1 - y) log(1 - p),    p = sigmoid(z) * yhat
-    (8)  L_s = - mean over batch x P of           log yhat of the positives that any explored path reaches
+    (7)  L_c = - mean over batch x shortlist of   y log p of a positive, log(1 - p) of a negative,  p = sigmoid(z) *
+    yhat (8)  L_s = - mean over batch x most of        log yhat of the positives that any explored path reaches
 
-P is the largest number of positives of a row in the batch; positives that no path reaches add 0. A positive with
+`most` is the largest number of positives of a row in the batch; positives that no path reaches add 0. A positive with
 weight y counts y times; a row with weight w counts w times. Everything is computed in logarithms.
 
 To change (7), edit two functions, which stand next to each other: `pair_terms`, the definition in torch, whose
@@ -38,7 +38,7 @@ AHEAD = 2  # classifiers fetched before they are read
 
 
 def pair_terms(z: Tensor, yhat: Tensor, y: Tensor) -> Tensor:
-    """y log p + (1 - y) log(1 - p) of each pair; `y` is the weight of a positive, 0 for a negative."""
+    """y log p of a positive with weight y, log(1 - p) of a negative (y = 0)."""
     log_p = F.logsigmoid(z) + torch.log(yhat.clamp(min=TINY))
     log_not_p = torch.log1p(-torch.exp(log_p).clamp(max=MOST))
     return torch.where(y > 0, y * log_p, log_not_p)
@@ -46,7 +46,7 @@ def pair_terms(z: Tensor, yhat: Tensor, y: Tensor) -> Tensor:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pair_loss(z, yhat, y):  # type: ignore[no-untyped-def]
-    """(term, its derivative by z, by yhat) of one pair in float64."""
+    """(term, its derivatives with respect to z and yhat) of one pair in float64."""
     raised = math.exp(-abs(z))  # never overflows; both halves of the sigmoid follow from it
     sigma = (1.0 if z >= 0.0 else raised) / (1.0 + raised)
     not_sigma = (raised if z >= 0.0 else 1.0) / (1.0 + raised)

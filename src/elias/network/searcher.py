@@ -94,7 +94,7 @@ class Searcher:
 
     @torch.no_grad()
     def encode_reference(self, prepared: Any, rows: np.ndarray) -> EncodedQuery:
-        """The definition, on any device, and the faster way for large batches."""
+        """The definition, on any device; `all_beams` uses it, as training itself does."""
         # A thread that has not used torch before would start with OpenMP's number of threads, not ours, and so with
         # other last bits. Reading the number sets it.
         torch.get_num_threads()

@@ -1,6 +1,6 @@
 """What a fit will need, before it starts: memory by part, and a rough time.
 
-Memory is counted from the shapes. Time comes from constants that fit debian-related and eurlex57k on 2 cores (12:34 and
+Memory is counted from the shapes. Time comes from constants that fit two datasets of 45,000 rows on 2 cores (12:34 and
 5:41 min beside other jobs, guessed 11:55 and 7:24); it is a guide, not a promise.
 The vocabulary of a large dataset is counted on a sample and extended by Heaps' law.
 """

@@ -1,4 +1,4 @@
-"""`fit`: a dataset in, a model or an ensemble out, in a run folder that a killed run continues in.
+"""`fit`: a dataset in, a model or an ensemble out, in a run folder, where a killed run resumes.
 
 dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> model folder
 
@@ -39,7 +39,7 @@ MARKS = ("done.json", "begun.json")  # of a step
 
 
 def build_model(context: FitContext) -> Path:
-    """The whole line, step by step; returns the folder of the finished model."""
+    """The whole pipeline, step by step; returns the folder of the finished model."""
     context = replace(context, tokens=tokens_step(context.data, context.settings, context.run))
     features = features_step(context)
     network = train_network(context, features)
@@ -58,8 +58,8 @@ def build_model(context: FitContext) -> Path:
 def cross_fit(context: FitContext, fold: int) -> Path | None:
     """Held-out predictions of one fold: by a network and ranking parts trained without its rows, in a run of their own.
 
-    Members of an ensemble share the folds, whose networks are those of member 0: how a network of another clustering
-    scores rows it has not seen is of the same kind. None where no rows could be held out.
+    Members of an ensemble share the folds of member 0: a network with another clustering scores unseen rows in much the
+    same way. None where no rows could be held out.
     """
     settings = context.settings
     shared = " (shared with member 0)" if settings.run.member else ""
@@ -72,7 +72,7 @@ def cross_fit(context: FitContext, fold: int) -> Path | None:
         inside = context.of_fold(settings, run)
         features = features_step(inside)
         if features.held_out.labels.nnz == 0:
-            context.progress.say("  no rows to hold out: the texts, or their groups, are too few")
+            context.progress.say("  too few texts, or groups of texts, to hold any out")
             return None
         return held_out_step(inside, features, train_network(inside, features))
 
@@ -141,7 +141,7 @@ def fit(
     run_dir
         Where the run keeps its steps; default: a temporary folder.
     members
-        With more than one, an ensemble of so many models with different clusterings.
+        With more than one, an ensemble of that many models with different clusterings.
     progress
         Where progress is reported; default: nowhere.
     force
@@ -152,7 +152,7 @@ def fit(
             # The memory maps of the model outlive the folder.
             return fit(data, settings=settings, run_dir=folder, members=members, progress=progress)
     given = settings or Settings()
-    with _fitted(data, given, Path(run_dir), Options(members, progress, force)) as (finished, used):
+    with _fitted(data, given, Path(run_dir), _Options(members, progress, force)) as (finished, used):
         models: list[Model] = []
         for path in finished:
             shared = (finished[0], models[0]) if models else None
@@ -177,7 +177,7 @@ def fit_to(
     output = Path(output)
     check_output(output, force=force)
     run_dir = output.with_name(output.name + ".run")
-    with _fitted(data, settings or Settings(), run_dir, Options(members, progress, force)) as (finished, _):
+    with _fitted(data, settings or Settings(), run_dir, _Options(members, progress, force)) as (finished, _):
         check_output(output, force=force)  # another run may have put it there before this one had the lock
         with replacing(output) as part:
             if members == 1:
@@ -208,7 +208,7 @@ def _link_model(finished: Path, part: Path) -> None:
         remove(part / mark)
 
 
-class Options(NamedTuple):
+class _Options(NamedTuple):
     """How a fit is called."""
 
     members: int
@@ -217,7 +217,7 @@ class Options(NamedTuple):
 
 
 @contextmanager
-def _fitted(data: Dataset, given: Settings, run_dir: Path, options: Options) -> Iterator[tuple[list[Path], Settings]]:
+def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) -> Iterator[tuple[list[Path], Settings]]:
     """The folders of the finished models, and the settings of the last. The run is locked meanwhile."""
     members, progress, force = options
     if members < 1:
@@ -234,7 +234,7 @@ def _fitted(data: Dataset, given: Settings, run_dir: Path, options: Options) -> 
         folders: list[Path] = []
         settings: list[Settings] = []
         for number in range(members):
-            progress.say(f"member {number} of {members}")
+            progress.say(f"member {number + 1} of {members}")
             with Run(run_dir / f"member-{number}", progress, reuse=run_dir / "member-0" if number else None) as run:
                 asked = given.updated({"run.member": number})
                 finished, used = _fit_in(data, asked, settings[0] if settings else None, run, force)
@@ -253,7 +253,7 @@ def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, fo
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
     if settings.run.check_memory:
         refuse_if_too_large(estimate_fit(data, settings, data.size()), available_bytes())
-    pick_threads(settings.run.threads)
+    pick_threads(settings.run.threads)  # of a run that was started before: its own number
     run.progress.say(describe(settings, data.size(), data.name))
     if settings.run.kernels and kernels.are_new():
         run.progress.say("  compiling the kernels, once for this installation: about a minute in all")

@@ -5,9 +5,9 @@
     70-score-model   learned on the held-out rows: those of 65, or of all folds
     80-ranking       the ranking parts of all rows, held out or not: what the model answers with
 
-With folds (`fold-0/`, `fold-1/` ...: runs of the same kind inside this one, up to 65) nothing is held out of the model
-itself, and 60 and 65 of this run are not built. Where no training row is held out, 60 and 80 would be the same: 60
-serves.
+With folds (`fold-0/`, `fold-1/` ...: runs of the same kind inside this one, up to 65) no rows are held out for the
+score model here, and 60 and 65 are built in the folds only. If no training row is held out at all, not even for
+validation, 60 takes the place of 80.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..core.settings import WORDS, Settings, noise_seed
 from ..dataset.label_texts import unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders import Inputs
+from ..kernels.features import FEATURES
 from ..network.searcher import BATCH, Searcher
 from ..ranking.cross_fitting import HeldOutPredictions, fit_score_model
 from ..ranking.features import CandidateSizes, Features, candidate_features
@@ -145,7 +146,7 @@ def _train_ranker(
 
 
 def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -> np.ndarray:
-    """[rows, m]: the best labels by words of every row that is no label text, PAD elsewhere."""
+    """[rows, m]: the best labels by words of every row that is not a label text, PAD elsewhere."""
     found = np.full((len(rows.kinds), min(s.linear_ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
     ordinary = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
     for start in range(0, len(ordinary), ROWS_AT_ONCE):
@@ -156,7 +157,7 @@ def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -
 
 
 def _candidates_by_network(searcher: Searcher, prepared: Any, rows: RankingRows, s: Settings) -> np.ndarray:
-    """The same by p, of all labels that the beams reach."""
+    """The same by p, from the network's shortlist."""
     found = np.full((len(rows.kinds), min(s.linear_ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
     ordinary = np.flatnonzero(rows.kinds == KIND_TEXT)
     for start in range(0, len(ordinary), BATCH):
@@ -213,7 +214,7 @@ def held_out_step(context: FitContext, features: FeatureSet, network: TrainedNet
         )
         held_out.save(folder)
 
-    depends = {"score_model": vars(context.settings.score_model)}
+    depends = {"features": list(FEATURES)}
     return context.run.step("65-held-out", depends, build, after=[network.stage, parts_folder])
 
 

@@ -12,7 +12,12 @@
 
 One array for all of them, `Features.values` [text, feature, candidate]; the list of names is `FEATURES`
 (`kernels/features.py`). The definition is `reference_features`: search, unite, then feature by feature. On a CPU one
-pass per text computes the same; several networks (members of an ensemble) that share their words share that pass.
+pass per text computes the same (candidates in another order); several networks (members of an ensemble) that share
+their words share that pass.
+
+To add a feature: in `kernels/features.py` its name in FEATURES before log_count (the network's features come first,
+the count is the last), its constant below the list, and one line in `word_features` or `network_features`; here its
+entry in `features_of`. The score model takes every name of the list. Models must be fitted again.
 """
 
 from __future__ import annotations
@@ -39,9 +44,9 @@ from .linear_ranker import with_embedding
 from .margins import Margins
 from .sparse_rows import SparseRows, csr_arrays, new_sums
 
-__all__ = ["FEATURES", "CandidateSizes", "Features", "RankingParts", "candidate_features", "features_of", "stack"]
+__all__ = ["FEATURES", "Features"]  # shared with the kernels, where they are defined
 
-WIDER = 4
+WIDER = 4  # times the labels that are kept from the network
 
 
 class CandidateSizes(NamedTuple):
@@ -51,7 +56,7 @@ class CandidateSizes(NamedTuple):
     words: int
 
     def search_settings(self, searcher: Searcher) -> SearchSettings:
-        """With a smaller K: more than WIDER times the labels that are kept change nothing (docs/experiments)."""
+        """K reduced to WIDER times the labels kept: a larger shortlist changes nothing (docs/experiments)."""
         settings = searcher.network.settings
         if settings.shortlist_size >= searcher.index.n_labels or settings.shortlist_size <= WIDER * self.network:
             return settings
@@ -104,7 +109,7 @@ class RankingParts:
             )
         )  # fmt: skip
 
-    def margin(self, bow: sp.csr_matrix, query: EncodedQuery, labels: np.ndarray) -> np.ndarray:
+    def margins_with_phi(self, bow: sp.csr_matrix, query: EncodedQuery, labels: np.ndarray) -> np.ndarray:
         """Margins of a ranker that sees [tf-idf, phi]."""
         seen = with_embedding(bow.tocsr(), query.phi_BD.cpu().numpy())
         return self.ranker.products(seen, labels, threads=self.threads)
@@ -157,7 +162,7 @@ def features_of(
     scores = searcher.score_labels(query, labels)
     margin, path = parts.margins.of(bow, labels, threads=parts.threads)
     if parts.sees_phi:
-        margin = parts.margin(bow, query, labels)
+        margin = parts.margins_with_phi(bow, query, labels)
     by_name = {
         "cluster_score": scores.cluster_score,
         "edge_score": scores.edge_score,
@@ -196,7 +201,7 @@ def _fused_features(
     word_labels = np.empty((n_rows, sizes.words), dtype=np.int32)
     shared = empty_features(n_rows, found.shape[1] + sizes.words)
     outs = [shared if alone else empty_features(n_rows, sum(sizes)) for _ in results]
-    # Tables are made here, not in `rows`: a thread that waits for a table whose making needs these threads never ends.
+    # Build the tables before the threads start: a thread that waits for a table which needs these threads deadlocks.
     tables, x, masked = parts.tables, csr_arrays(bow), (excluded.indptr, excluded.labels)
     networks = [
         (phi, logits, float(searcher.network.settings.alpha), searcher.cpu_search.classifiers, searcher.edges_by_label)
@@ -215,7 +220,7 @@ def _fused_features(
     kernels.run(rows, n_rows, parts.threads)
     if parts.sees_phi:
         for query, out in zip(queries, outs, strict=True):
-            out.values[:, MARGIN] = parts.margin(bow, query, out.labels)
+            out.values[:, MARGIN] = parts.margins_with_phi(bow, query, out.labels)
     return outs
 
 

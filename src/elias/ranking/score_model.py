@@ -1,6 +1,6 @@
 """The score model: one score per candidate from its features, learned on held-out rows, and its calibration.
 
-    learned    s = u . x + v . tanh(W x + b)                 x the inputs below, standardized      (stacked ranker)
+    learned    s = u . x + v . tanh(W x + b) + bias          x the inputs below, standardized      (stacked ranker)
     tree       s = w T(p, q, p q, n_l) + (1 - w) p q         the paper's T + p q                   (`published.py`)
     product    s = p q                                       the paper's ranker without calibration
 
@@ -27,7 +27,8 @@ from ..core.errors import ModelError
 from ..core.files import read_object, write_json
 from ..core.predictions import PAD
 from ..core.settings import ScoreModelSettings, known
-from ..kernels.features import FEATURES
+from ..kernels.features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
+from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE
 from .calibration import NO_CURVE, IsotonicCalibration
 from .features import Features
 from .linear_ranker import LOSSES
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 NAME = "score_model.json"
 KINDS = ("learned", "tree", "product")
-RELATIVE = len(FEATURES) - 1  # every feature but the count, which is the last
-RANKED = tuple(FEATURES.index(name) for name in ("combined", "centroid", "vote"))
-N_INPUTS = len(FEATURES) + RELATIVE + len(RANKED)
 LEAST = 1e-6  # of a probability whose logarithm is taken
 FARTHEST = 6.0  # standard deviations from the mean, where inputs are clipped
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 5e-3, 1e-3, 64
@@ -76,9 +74,10 @@ def plain_inputs(features: Features) -> np.ndarray:
     inputs = features.values.astype(np.float32).copy()
     s, e, classifier = (features.values[:, FEATURES.index(n)] for n in ("cluster_score", "edge_score", "classifier"))
     sigma = np.clip(classifier, LEAST, 1 - LEAST)
-    inputs[:, 0] = np.log(np.maximum(p_of(features), LEAST))
-    inputs[:, 1] = np.log(sigma) - np.log1p(-sigma)
-    inputs[:, 2] = np.log(np.maximum(s * e, LEAST))
+    # Three inputs in the places of the three features they are made of.
+    inputs[:, CLUSTER_SCORE] = np.log(np.maximum(p_of(features), LEAST))
+    inputs[:, EDGE_SCORE] = np.log(sigma) - np.log1p(-sigma)
+    inputs[:, CLASSIFIER] = np.log(np.maximum(s * e, LEAST))
     return inputs
 
 
@@ -205,6 +204,7 @@ class ScoreModel:
 
     def save(self, folder: Path) -> None:
         content: dict[str, Any] = {"kind": self.kind, "loss": self.loss, "tree_weight": self.tree_weight}
+        content["features"] = list(FEATURES)
         for name in ("learned", "tree", "calibration"):
             part = getattr(self, name)
             if part is not None:
@@ -214,7 +214,9 @@ class ScoreModel:
     @classmethod
     def load(cls, folder: Path) -> ScoreModel:
         path = folder / NAME
-        content = read_object(path, "kind", "loss", "tree_weight")
+        content = read_object(path, "kind", "loss", "tree_weight", "features")
+        if content["features"] != list(FEATURES):
+            raise ModelError(f"{path}: the model was made with other features; fit it again with this elias")
         try:
             kind, loss, calibration = content["kind"], content["loss"], content.get("calibration")
             if kind not in KINDS or loss not in LOSSES:
