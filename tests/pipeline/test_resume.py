@@ -39,6 +39,7 @@ def same_networks(left: Path, right: Path) -> None:
 def test_killed_in_every_step_it_is_the_same_model(tiny_model_folder: Path, tiny_dataset: Path, tmp_path: Path) -> None:
     output, run = tmp_path / "model", tmp_path / "model.run"
     moments: list[Callable[[], bool]] = [
+        (run / "05-tokens.part" / "begun.json").exists,
         (run / "10-features.part" / "split.safetensors").exists,
         under_way(run, "30-stage1", 1, 5),
         (run / "30-stage1" / "done.json").exists,
