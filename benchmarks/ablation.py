@@ -1,16 +1,16 @@
-"""What each part of ELIAS++ is worth on a dataset: one row a part, measured on the test rows.
+"""What each part of a model is worth on a dataset: one row per part, measured on the test rows.
 
     python benchmarks/ablation.py DATA [--members 3] [--no-yardstick] [--json] [--work FOLDER]
 
     stage 1            clusters fixed before training
     control            stage 1 for as many epochs as both stages together
-    + stage 2          the graph learned: dense ELIAS
-    + ranker           labels by words too, p q as the paper has it
-    + calibration      the paper's: T + p q
-    + final score      learned from all parts of the score (the default in place of the calibration)
-    + label tree       and from one part more, the paths of a tree of classifiers: one model as it is by default
+    + stage 2          the graph learned: the network alone, ELIAS
+    + ranker           candidates by words too, ranked by the paper's p q
+    + calibration      ranked by the paper's T + p q
+    + score model      ranked by a score learned from all features, in place of T + p q
+    + label tree       one more feature, the path of a tree of classifiers: one model as it is by default
     + N members        an ensemble
-    one-versus-all     every label trained on every text, same encoder: the yardstick of dense ELIAS
+    one-versus-all     every label trained on every text, same encoder: the yardstick of the network alone
 
 Everything is trained in WORK (default runs/ablation/NAME), resumable; rows share the steps in which they do not differ.
 """
@@ -30,11 +30,11 @@ from elias.evaluation.evaluate import Evaluation, evaluate_model
 from elias.model.ensemble import Ensemble
 from elias.network.storage import load_network
 from elias.pipeline.fit import fit_to
-from elias.ranking.score_model import Fusion
+from elias.ranking.score_model import ScoreModel
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")
-FEATURES, STAGES = ["10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
-SPARSE = ["12-ranker", "14-ranker", "12-words", "14-words", "60-ranker", "62-ranker"]  # those that a run has
+FEATURES, STAGES = ["05-tokens", "10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
+RANKING, SCORE = ["60-ranking", "80-ranking"], "70-score-model"
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--no-yardstick", action="store_true", help="leave one-versus-all and the control out")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--work", type=Path, default=Path("runs/ablation"))
-    parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
     args = parser.parse_args()
 
     data = elias.load_dataset(args.data)
@@ -66,55 +66,58 @@ def rows(
     whole = fitted(data, work / "ensemble", changes, members)
     run = work / "ensemble.run"
     first, run = (whole.members[0], run / "member-0") if isinstance(whole, Ensemble) else (whole, run)
-    assert first.plus is not None, "this dataset has no words, so there is no sparse side"
-    assert len(first.plus.tree.parents), "the models here have no label tree; choose another folder with --work"
-    dense = replace(first, plus=None)
+    assert first.reranker is not None, "this dataset has no words, so there are no ranking parts"
+    assert len(first.reranker.parts.tree.parents), "the models here have no label tree; choose another --work"
+    alone = replace(first, reranker=None)
     network = load_network(run / "30-stage1" / "network", device=first.network.device, threads=first.network.threads)
     upto1, upto2 = seconds(run, FEATURES + STAGES[:2]), seconds(run, FEATURES + STAGES)
-    yield "stage 1", evaluate_model(replace(dense, network=network), data), upto1
+    yield "stage 1", evaluate_model(replace(alone, network=network), data), upto1
+    used = first.about["settings"]  # of the models that are there, whatever the defaults are now
+    folds = used["score_model"]["folds"]
+    epochs = used["stage1"]["epochs"] + used["stage2"]["epochs"]
+    # Yardsticks are trained on the rows that the model's own network is trained on.
+    lacking = 0 if folds else used["split"]["calibration_rows"]
+    unranked = {"ranking.kind": "none", "split.calibration_rows": str(lacking)}
     if yardstick:
-        stages = first.about["settings"]
-        epochs = stages["stage1"]["epochs"] + stages["stage2"]["epochs"]
-        lacking = 0 if stages["fusion"]["draws"] else stages["split"]["calibration_rows"]  # rows that the model lacks
-        alone = {"ranker.enabled": "false", "split.calibration_rows": str(lacking)}
-        control = {**changes, **alone, "stage1.epochs": str(epochs), "stage2.epochs": "0"}
+        control = {**changes, **unranked, "stage1.epochs": str(epochs), "stage2.epochs": "0"}
         model = fitted(data, work / "control", control)
         yield "control", evaluate_model(model, data), seconds(work / "control.run", [*FEATURES, *STAGES[:2]])
-    yield "+ stage 2", evaluate_model(dense, data), upto2
-    draws = str(first.about["settings"]["fusion"]["draws"])  # of the models that are there, whatever is usual now
-    treeless = {**changes, "label_tree.enabled": "false", "score_model.folds": draws}
-    scored_run, calibrated_run = work / "final-score.run", work / "calibration.run"
-    share(run, scored_run, [*FEATURES, *STAGES, *drawn(run, [*FEATURES, *STAGES])])
-    scored = fitted(data, work / "final-score", treeless)
+    yield "+ stage 2", evaluate_model(alone, data), upto2
+    treeless = {**changes, "label_tree.enabled": "false", "score_model.folds": str(folds)}
+    scored_run, calibrated_run = work / "score-model.run", work / "calibration.run"
+    share(run, scored_run, [*FEATURES, *STAGES, *of_folds(run, [*FEATURES, *STAGES])])
+    scored = fitted(data, work / "score-model", treeless)
     assert isinstance(scored, elias.Model)
-    assert scored.plus is not None
-    product = replace(scored.plus, fusion=Fusion("product", scored.plus.fusion.loss))
-    sparse = upto2 + seconds(scored_run, SPARSE)
-    yield "+ ranker", evaluate_model(replace(scored, plus=product), data), sparse
-    share(scored_run, calibrated_run, [*FEATURES, *SPARSE, *STAGES, *drawn(scored_run)])
+    assert scored.reranker is not None
+    product = replace(scored.reranker, score_model=ScoreModel("product", scored.reranker.score_model.loss))
+    ranked = upto2 + seconds(scored_run, RANKING)
+    yield "+ ranker", evaluate_model(replace(scored, reranker=product), data), ranked
+    kept = [*FEATURES, *STAGES, *RANKING]
+    share(scored_run, calibrated_run, [*kept, *of_folds(scored_run, kept)])
     calibrated = fitted(data, work / "calibration", {**treeless, "score_model.kind": "tree"})
-    yield (
-        "+ calibration",
-        evaluate_model(calibrated, data),
-        sparse + seconds(calibrated_run, [*drawn(run), "70-fusion"]),
-    )
-    yield "+ final score", evaluate_model(scored, data), sparse + seconds(scored_run, [*drawn(run), "70-fusion"])
-    yield "+ label tree", evaluate_model(first, data), upto2 + seconds(run, [*SPARSE, *drawn(run), "70-fusion"])
+    yield "+ calibration", evaluate_model(calibrated, data), ranked + learning(calibrated_run)
+    yield "+ score model", evaluate_model(scored, data), ranked + learning(scored_run)
+    yield "+ label tree", evaluate_model(first, data), upto2 + seconds(run, RANKING) + learning(run)
     if members > 1:
         yield f"+ {members} members", evaluate_model(whole, data), seconds(work / "ensemble.run")
     if yardstick:
-        kept = {
+        others = {
             key: value for key, value in changes.items() if key.split(".")[0] not in ("clustering", "index", "stage2")
         }
-        exact = {**kept, **alone, "network.kind": "one-versus-all", "stage1.epochs": str(epochs)}
+        exact = {**others, **unranked, "network.kind": "one-versus-all", "stage1.epochs": str(epochs)}
         model = fitted(data, work / "one-versus-all", exact)
         yield "one-versus-all", evaluate_model(model, data), seconds(work / "one-versus-all.run")
 
 
-def drawn(run: Path, steps: list[str] | None = None) -> list[str]:
-    """These steps, or all, of the draws that the final score is learned from, where a run has draws."""
-    found = (done.parent.relative_to(run) for done in run.glob("draw-*/*/done.json"))
+def of_folds(run: Path, steps: list[str] | None = None) -> list[str]:
+    """These steps, or all, of the folds that the score model is learned from, where a run has folds."""
+    found = (done.parent.relative_to(run) for done in run.glob("fold-*/*/done.json"))
     return sorted(str(step) for step in found if steps is None or step.name in steps)
+
+
+def learning(run: Path) -> float:
+    """Time that the score model took: features of the held-out rows, folds, and the fit."""
+    return seconds(run, [*of_folds(run), "65-held-out", SCORE])
 
 
 def share(run: Path, other: Path, steps: list[str]) -> None:

@@ -8,7 +8,7 @@ environment of their own, .venv-peers, made at the first run. All get the same t
 filter of own ids and excluded pairs. Predictions are kept in runs/peers/DATASET and used again while the dataset,
 the settings and the versions stay the same; `--again predict` predicts and times anew, `--again train` does all anew.
 Models of ours are trained before (`elias fit`) and named here; times are from raw text to the 5 best labels.
-`--rounds N` asks all of them for single texts in turn: machines are noisy, and a ratio within a round is not.
+`--rounds N` times single texts of all of them in turn: machines are noisy, and a ratio within a round is not.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def peers_of(
                     left_out[name] = f"{step} failed: {problem}"
                     break
         else:
-            write_json(output / "about.json", {"title": peer.title, "vectorise_seconds": seconds})
+            write_json(output / "about.json", {"title": peer.title, "vectorize_seconds": seconds})
             outputs[peer.title] = output
     return outputs, left_out
 
@@ -185,13 +185,13 @@ def run(command: list[str], log: Path) -> str | None:
 
 
 def figures_of(output: Path) -> dict[str, float]:
-    """Times, memory and size of one system. Vectorising counts as training, as it does in ours."""
+    """Times, memory and size of one system. Vectorizing counts as training, as it does in ours."""
     found: dict[str, float] = {}
     for name in ("train.json", "predict.json"):
         if (output / name).exists():
             found |= json.loads((output / name).read_text())
     if (output / "about.json").exists():
-        found["train_seconds"] += json.loads((output / "about.json").read_text())["vectorise_seconds"]
+        found["train_seconds"] += json.loads((output / "about.json").read_text())["vectorize_seconds"]
     return found
 
 

@@ -1,9 +1,9 @@
-"""Plots of docs/benchmarks.md from the JSON lines of scale.py and search.py.
+"""Plots of docs/results.md from the JSON lines of scale.py and search.py.
 
     python benchmarks/scale.py --json > scale.jsonl
     python benchmarks/plots.py scale.jsonl docs/figures
 
-Colours are readable on light and dark pages; the background is transparent.
+Colors are readable on light and dark pages; the background is transparent.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-GREY = "#8a8a8a"
-COLOURS = {"L/100": "#d9822b", "sqrt(L)": "#2b8cd9"}
+GRAY = "#8a8a8a"
+COLORS = {"L/100": "#d9822b", "sqrt(L)": "#2b8cd9"}
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.rows.read_text().splitlines() if line.startswith("{")]
     args.folder.mkdir(parents=True, exist_ok=True)
-    for column, title in (("single p50 ms", "one query, ms"), ("batch ms", "a query in batches of 256, ms")):
+    for column, title in (("single p50 ms", "one query, ms"), ("batch ms", "per query in batches of 256, ms")):
         draw(rows, column, title, args.folder / f"scale-{column.split()[0]}.svg")
 
 
@@ -32,16 +32,16 @@ def draw(rows: list[dict[str, Any]], column: str, title: str, path: Path) -> Non
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams.update({"text.color": GREY, "axes.labelcolor": GREY, "axes.edgecolor": GREY, "svg.hashsalt": "elias"})
-    mpl.rcParams.update({"xtick.color": GREY, "ytick.color": GREY, "font.size": 11})
+    mpl.rcParams.update({"text.color": GRAY, "axes.labelcolor": GRAY, "axes.edgecolor": GRAY, "svg.hashsalt": "elias"})
+    mpl.rcParams.update({"xtick.color": GRAY, "ytick.color": GRAY, "font.size": 11})
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(6, 3.6))
-    for rule, colour in COLOURS.items():
+    for rule, color in COLORS.items():
         line = sorted((row["labels"], row[column]) for row in rows if row["rule"] == rule)
-        axes.plot(*zip(*line, strict=True), marker="o", color=colour, linewidth=2)
-        axes.annotate(f"C ~ {rule}", line[-1], xytext=(6, 0), textcoords="offset points", color=colour, va="center")
+        axes.plot(*zip(*line, strict=True), marker="o", color=color, linewidth=2)
+        axes.annotate(f"C ~ {rule}", line[-1], xytext=(6, 0), textcoords="offset points", color=color, va="center")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -50,7 +50,7 @@ def draw(rows: list[dict[str, Any]], column: str, title: str, path: Path) -> Non
     axes.set_xlabel("labels L")
     axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, which="major", color=GREY, alpha=0.25)
+    axes.grid(True, which="major", color=GRAY, alpha=0.25)
     axes.margins(x=0.18)
     figure.tight_layout()
     figure.savefig(path, transparent=True, metadata={"Date": None})

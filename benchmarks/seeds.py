@@ -1,4 +1,4 @@
-"""Accuracy of the default settings on a dataset, over several seeds: one row a seed, then the mean.
+"""Accuracy of the default settings on a dataset, over several seeds: one row per seed, then the mean.
 
     python benchmarks/seeds.py DATA --seeds 0 1 2 [--set SECTION.KEY=VALUE] [--json] [--work FOLDER]
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--work", type=Path, default=Path("runs/seeds"))
-    parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
     args = parser.parse_args()
 
     data = elias.load_dataset(args.data)
@@ -47,7 +47,7 @@ def measure(data: elias.Dataset, seed: int, changes: dict[str, str], work: Path)
     output = work / f"{data.name}-{seed}"
     if not output.exists():
         fit_to(data, output, settings=elias.Settings().updated({**changes, "run.seed": seed}), progress=Progress())
-    steps = output.with_name(output.name + ".run").glob("*/done.json")
+    steps = output.with_name(output.name + ".run").rglob("done.json")  # of folds too
     seconds = sum(json.loads(path.read_text())["seconds"] for path in steps)
     metrics = evaluate_model(elias.load(output), data).metrics
     return {"seed": seed, "seconds": seconds, **{name: metrics[name] for name in COLUMNS}}

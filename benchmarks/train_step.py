@@ -51,7 +51,7 @@ def measure(path: str, args: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     if args.precision == "bfloat16":
         network.classifier_weights = EmbeddingTable(network.trained_weights.values.bfloat16(), threads=args.threads)
-    optimizer = Optimizer(network, StageSettings(epochs=1, batch_size=args.batch, optimiser=args.optimizer))
+    optimizer = Optimizer(network, StageSettings(epochs=1, batch_size=args.batch, optimizer=args.optimizer))
     parents = network.learned_index().parents()
     batches = [random_batch(network, args.batch, i) for i in range(args.steps + 2)]
     taken, losses = [], []

@@ -6,23 +6,23 @@ with the large one that prediction uses by default:
     stage 1     clusters fixed before training
     control     stage 1 again, trained for as many epochs as both stages together
     stage 2     the cluster-to-label graph learned
-    ELIAS++     labels found by words too, a sparse ranker, the final score learned on held-out rows
+    stacked     candidates by words too, ranked by a score learned on held-out rows from all features
 
 then a few test texts with their best labels. It trains for EPOCHS, fewer than `elias fit` does by default, and holds
-the rows that the final score is learned from out of the model itself (ONE_DRAW): done in five minutes, in six if
-kernels must be compiled. Run it with `make demo`; killed, it goes on where it stopped.
+the rows that the score is learned from out of the model itself (ONE_SPLIT): done in five minutes, in six if kernels
+must be compiled. Run it with `make demo`; killed, it continues where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import elias
-from elias.core.files import link_or_copy
+from elias.core.files import link_tree
 from elias.core.progress import Progress, duration
 from elias.evaluation.evaluate import Evaluation, evaluate_model
 from elias.network.storage import load_network
@@ -30,7 +30,7 @@ from elias.pipeline.fit import fit_to
 
 COLUMNS = ("P@1", "P@3", "P@5", "PSP@5", "R@10", "R@20", "R@100")
 EPOCHS = {"stage1.epochs": 2, "stage2.epochs": 3}
-ONE_DRAW = {"score_model.folds": 0}
+ONE_SPLIT = {"score_model.folds": 0}
 NARROW = 500
 SHOWN = 3
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,40 +41,39 @@ def main() -> None:
     parser.add_argument("--data", default=ROOT / "datasets" / "debian-packages", type=Path)
     parser.add_argument("--output", default=ROOT / "models" / "debian", type=Path)
     parser.add_argument("--seed", default=0, type=int)
-    parser.add_argument("--json", action="store_true", help="the table as one JSON object a line, too")
+    parser.add_argument("--json", action="store_true", help="the table as one JSON object per line, too")
     args = parser.parse_args()
 
     progress = Progress()
     data = elias.load_dataset(args.data)
-    model = train(data, args.output, args.seed, {**EPOCHS, **ONE_DRAW}, progress)
+    model = train(data, args.output, args.seed, {**EPOCHS, **ONE_SPLIT}, progress)
     run = args.output.with_name(args.output.name + ".run")
-    dense = replace(model, plus=None)
+    network_alone = replace(model, reranker=None)
     stage1 = replace(
-        dense,
+        network_alone,
         network=load_network(run / "30-stage1" / "network", device=model.network.device, threads=model.network.threads),
     )
 
     control_output = args.output.with_name(args.output.name + "-control")
     share_steps(run, control_output.with_name(control_output.name + ".run"))
     progress.say("\nThe control: stage 1 alone, for as many epochs.")
-    settings = model.about["settings"]
-    rows = 0 if settings["fusion"]["draws"] else settings["split"]["calibration_rows"]  # those the model lacks, too
-    alone = {"ranking.kind": "none", "split.calibration_rows": rows}
-    epochs = {"stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
-    control = train(data, control_output, args.seed, {**alone, **epochs}, progress)
+    held_out = model.about["settings"]["split"]["calibration_rows"]  # the control is trained without these rows too
+    changes = {"ranking.kind": "none", "split.calibration_rows": held_out}
+    changes |= {"stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
+    control = train(data, control_output, args.seed, changes, progress)
     control_run = control_output.with_name(control_output.name + ".run")
 
     models = {
         "stage 1": (stage1, seconds(run, "30-stage1")),
         "control": (control, seconds(control_run, "30-stage1")),
-        "stage 2": (dense, seconds(run, "30-stage1", "40-adjacency", "50-stage2")),
+        "stage 2": (network_alone, seconds(run, "30-stage1", "40-adjacency", "50-stage2")),
     }
     usual = model.network.settings.shortlist_size
     for size in (NARROW, usual):
         if size == usual:
-            models["ELIAS++"] = (model, seconds(run))
+            models["stacked"] = (model, seconds(run))
         rows = {name: (measure(one, data, size), took) for name, (one, took) in models.items()}
-        print(f"\nK = {size} labels classified a text")
+        print(f"\nK = {size} labels classified per text")
         print_table(rows)
         if args.json:
             for name, (found, took) in rows.items():
@@ -83,7 +82,7 @@ def main() -> None:
     print_examples(model, data)
 
 
-def train(data: elias.Dataset, output: Path, seed: int, changes: dict[str, int], progress: Progress) -> elias.Model:
+def train(data: elias.Dataset, output: Path, seed: int, changes: dict[str, Any], progress: Progress) -> elias.Model:
     """The model at `output`, trained unless it is there."""
     if not output.exists():
         settings = elias.Settings().updated({"run.seed": seed, **changes})
@@ -92,10 +91,10 @@ def train(data: elias.Dataset, output: Path, seed: int, changes: dict[str, int],
 
 
 def share_steps(run: Path, other: Path) -> None:
-    """Features and clusters are the same for the control: give it those of the first run."""
-    for name in ("10-features", "20-clusters"):
+    """Tokens, features and clusters are the same for the control: link those of the first run."""
+    for name in ("05-tokens", "10-features", "20-clusters"):
         if not (other / name).exists():
-            shutil.copytree(run / name, other / name, copy_function=link_or_copy)
+            link_tree(run / name, other / name)
 
 
 def measure(model: elias.Model, data: elias.Dataset, shortlist_size: int) -> Evaluation:

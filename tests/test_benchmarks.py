@@ -1,4 +1,4 @@
-"""The benchmarks run, at sizes that take seconds; what they measure is in docs/reference/benchmarks.md."""
+"""The benchmarks and the demo run, at sizes that take seconds; what they measure is in docs/reference/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -169,7 +169,75 @@ def test_serve(tiny_model_folder: Path, tiny_dataset: Path) -> None:
 def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
     settings = sets(STACKED)
     rows = rows_of("ablation.py", str(tiny_dataset), "--members", "2", "--work", str(tmp_path), *settings)
-    names = ["stage 1", "control", "+ stage 2", "+ ranker", "+ calibration", "+ final score"]
+    names = ["stage 1", "control", "+ stage 2", "+ ranker", "+ calibration", "+ score model"]
     names += ["+ label tree", "+ 2 members", "one-versus-all"]
     assert [row["row"] for row in rows] == names
     assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in rows)
+    runs = tmp_path / load_dataset(tiny_dataset).name
+    assert built(runs / "score-model.run") == ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "90-model"]
+    assert built(runs / "calibration.run") == ["65-held-out", "70-score-model", "90-model"]
+
+
+def built(run: Path) -> list[str]:
+    """The steps that a run has built itself."""
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if "step" in line]
+
+
+def test_demo(tiny_dataset: Path, tmp_path: Path) -> None:
+    """The table and the examples; a second run trains nothing and measures the same.
+
+    How rows compare is not tested: this dataset is so easy that all of them reach 100.
+    """
+    program = [sys.executable, str(FOLDER.parent / "examples" / "demo.py"), "--data", str(tiny_dataset), "--json"]
+    tables = []
+    for _ in range(2):
+        done = subprocess.run(
+            [*program, "--output", str(tmp_path / "model")], capture_output=True, text=True, env=environment(),
+            timeout=180,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        tables.append([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])
+    assert tables[0] == tables[1]
+    names = ["stage 1", "control", "stage 2"]
+    assert [row["row"] for row in tables[0]] == [*names, *names, "stacked"]
+    assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in tables[0])
+    assert built(tmp_path / "model-control.run") == ["30-stage1", "90-model"], "features and clusters are shared"
+    frozen = json.loads((tmp_path / "model-control.run" / "settings.json").read_text())["resolved"]
+    assert frozen["stage1"]["epochs"] == 5
+    assert "Learning the index: " in done.stdout
+    assert done.stdout.count("(right)") > 0
+
+
+def test_seeds(tiny_dataset: Path, tmp_path: Path) -> None:
+    settings = sets({**STACKED, "score_model.folds": 2})
+    rows = rows_of("seeds.py", str(tiny_dataset), "--seeds", "0", "1", "--work", str(tmp_path), *settings)
+    assert [row["seed"] for row in rows] == [0, 1, "mean"]
+    assert rows[2]["P@1"] == pytest.approx((rows[0]["P@1"] + rows[1]["P@1"]) / 2)
+    name = load_dataset(tiny_dataset).name
+    steps = list((tmp_path / f"{name}-0.run").rglob("done.json"))
+    assert any(path.parent.parent.name == "fold-1" for path in steps)
+    assert rows[0]["seconds"] == pytest.approx(sum(json.loads(path.read_text())["seconds"] for path in steps))
+
+
+def test_latency(tiny_dataset: Path, stacked_folder: Path, ensemble_folder: Path) -> None:
+    options = ("--data", str(tiny_dataset), "--texts", "20")
+    rows = rows_of("latency.py", str(stacked_folder), *options)
+    names = ["one text", "tf-idf", "phi and clusters", "candidates and features", "score and top k"]
+    assert [row["row"].strip() for row in rows] == [*names, "per text in batches of 256"]
+    assert all(row["p50 ms"] > 0 for row in rows)
+    assert len(rows_of("latency.py", str(ensemble_folder), *options)) == 2, "an ensemble is timed as a whole"
+
+
+def test_plots(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [
+        {"rule": rule, "labels": labels, "single p50 ms": labels / 1e5, "batch ms": labels / 1e6}
+        for rule in ("L/100", "sqrt(L)")
+        for labels in (1000, 100_000)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, str(FOLDER / "plots.py"), str(tmp_path / "rows.jsonl"), str(tmp_path / "figures")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["scale-batch.svg", "scale-single.svg"]

@@ -1,6 +1,6 @@
 """Metrics, 95 % intervals and verdicts, from the predictions of all systems for the same test rows.
 
-    metric   = 100 * sum over rows of what is reached / sum over rows of the best       (elias.metrics.per_row)
+    metric   = 100 * sum over rows of what is reached / sum over rows of the best       (elias.core.metrics.per_row)
     interval = 2.5 and 97.5 percent of the metric over rows drawn again, with replacement
     paired   = the same of the difference to the best peer, both on the same draws
 

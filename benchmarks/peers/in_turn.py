@@ -1,8 +1,8 @@
 """Single texts of several systems in turn, so that a machine that is slow for a while is slow for all of them.
 
 Every system is a process of its own that has its model open and waits (`answer_questions`). A round asks one after the
-other for the same TEXTS texts, another one first each time. A text follows the one before it at once: that is how a
-service under load asks, and a helper of ours that lingers is there. What is compared is the ratio within a round.
+other for the same TEXTS texts, another one first each time. A text follows the one before it at once, as
+in a service under load. What is compared is the ratio within a round.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Trees:
 
 
 def write_rows(path: Path, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
-    """The format of the extreme classification repository: sizes, then `label,label column:value ...` a row."""
+    """The format of the extreme classification repository: sizes, then `label,label column:value ...` per row."""
     with path.open("w", encoding="ascii") as file:
         file.write(f"{features.shape[0]} {features.shape[1]} {labels.shape[1]}\n")
         for row in range(features.shape[0]):

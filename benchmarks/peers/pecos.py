@@ -1,4 +1,4 @@
-"""PECOS XR-Linear: a label tree over the labels' mean features (PIFA), one linear classifier an edge.
+"""PECOS XR-Linear: a label tree over the labels' mean features (PIFA), one linear classifier per edge.
 
 Defaults of the package; predicted with the beam it recommends.
 """

@@ -5,7 +5,7 @@
     python -m peers.ADAPTER ask DATA OUTPUT SETTINGS        answers questions of in_turn.py
 
 DATA is what shared_data.py wrote, SETTINGS is JSON. Runs in the peers' environment: nothing here imports more than
-numpy, scipy and elias.features. Times are from raw text to the 5 best labels, tf-idf included.
+numpy, scipy and elias.encoders.tfidf. Times are from raw text to the 5 best labels, tf-idf included.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def raw_texts(data: Path) -> list[str] | None:
 
 
 def timed(answer: Any, n_rows: int) -> dict[str, float]:
-    """Milliseconds a text, in batches and one at a time; `answer` takes row numbers."""
+    """Milliseconds per text, in batches and one at a time; `answer` takes row numbers."""
     size = min(BATCH, n_rows)
     batches = max(1, min(BATCHES, n_rows // size))
     p50, p99 = single_ms(lambda i: answer([i % n_rows]), SINGLES)
