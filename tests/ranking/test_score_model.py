@@ -307,3 +307,12 @@ def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> No
     (tmp_path / NAME).write_text(json.dumps(content))
     with pytest.raises(ModelError, match=rf"{NAME}: not a score model of elias .*restore it from a copy"):
         ScoreModel.load(tmp_path)
+
+
+@pytest.mark.parametrize("features", [FEATURES[:-1], FEATURES[::-1], (*FEATURES, "more"), None])
+def test_a_model_of_other_features_is_refused(features: tuple[str, ...] | None, tmp_path: Path) -> None:
+    ScoreModel("product", LOSS).save(tmp_path)
+    content = json.loads((tmp_path / NAME).read_text())
+    (tmp_path / NAME).write_text(json.dumps({**content, "features": features}))
+    with pytest.raises(ModelError, match=rf"{NAME}: the model was made with other features; fit it again"):
+        ScoreModel.load(tmp_path)
