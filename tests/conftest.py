@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from helpers.processes import STACKED, SMALL
+from helpers.processes import SMALL, STACKED
 from helpers.tiny_dataset import fit_tiny, write_tiny_dataset
 
 if TYPE_CHECKING:

@@ -33,23 +33,18 @@ SMALL: dict[str, Any] = {
     "stage2.batch_size": 32, "run.threads": 2,
 }  # fmt: skip
 RANKED: dict[str, Any] = {
-    **SMALL, "split.calibration_rows": 200, "score_model.epochs": 20, "score_model.hidden_units": 8, "inverted_index.candidates": 60,
-    "inverted_index.words_per_label": 24, "ranking.network_candidates": 40, "index.shortlist_size": 120, "linear_ranker.min_weight": 0.2,
+    **SMALL, "split.calibration_rows": 200, "ranking.network_candidates": 40, "inverted_index.candidates": 60,
+    "inverted_index.words_per_label": 24, "linear_ranker.min_weight": 0.2, "score_model.epochs": 20,
+    "score_model.hidden_units": 8, "index.shortlist_size": 120,
 }  # fmt: skip
+PRODUCT = {"score_model.kind": "product", "linear_ranker.embedding": True, "linear_ranker.negatives_from": "beam"}
+TREE = {"score_model.kind": "tree", "linear_ranker.loss": "logistic"}
 KINDS: dict[str, tuple[dict[str, Any], int]] = {
     "network": ({**SMALL, "ranking.kind": "none"}, 1),
     "stacked": (RANKED, 1),
     "ensemble": (RANKED, 2),
-    "product": (
-        {
-            **RANKED,
-            "score_model.kind": "product",
-            "linear_ranker.embedding": True,
-            "linear_ranker.negatives_from": "beam",
-        },
-        1,
-    ),
-    "tree": ({**RANKED, "score_model.kind": "tree", "linear_ranker.loss": "logistic"}, 1),
+    "product": ({**RANKED, **PRODUCT}, 1),  # the paper's p q
+    "tree": ({**RANKED, **TREE}, 1),  # the paper's T + p q
 }
 
 

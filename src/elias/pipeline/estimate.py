@@ -18,7 +18,7 @@ from ..dataset import Dataset
 from ..encoders.tfidf import TfIdf
 
 FLOAT, HALF = 4, 2
-BASE = 850 << 20  # bytes; with it the sum meets the peaks of debian-related (1.4 GiB) and eurlex57k (1.9 GiB)
+BASE = 850 << 20  # bytes; with it the sum meets the measured peaks of two datasets (1.4 and 1.9 GiB)
 SAMPLE = 5_000  # texts
 HEAPS = 0.6  # words grow with this power of the number of texts; measured on titles and on long documents
 # Seconds on 2 cores: an edge followed, a multiplication in a classifier or bag, a float of a table row updated.
