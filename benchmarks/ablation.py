@@ -34,7 +34,7 @@ from elias.ranking.score_model import ScoreModel
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")
 FEATURES, STAGES = ["05-tokens", "10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
-RANKING, SCORE = ["60-ranking", "80-ranking"], "70-score-model"
+RANKING, HELD_OUT, SCORE = ["60-ranking", "80-ranking"], "65-held-out", "70-score-model"
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def rows(
     product = replace(scored.reranker, score_model=ScoreModel("product", scored.reranker.score_model.loss))
     ranked = upto2 + seconds(scored_run, RANKING)
     yield "+ ranker", evaluate_model(replace(scored, reranker=product), data), ranked
-    kept = [*FEATURES, *STAGES, *RANKING]
+    kept = [*FEATURES, *STAGES, *RANKING, HELD_OUT]
     share(scored_run, calibrated_run, [*kept, *of_folds(scored_run, kept)])
     calibrated = fitted(data, work / "calibration", {**treeless, "score_model.kind": "tree"})
     yield "+ calibration", evaluate_model(calibrated, data), ranked + learning(calibrated_run)
@@ -117,7 +117,7 @@ def of_folds(run: Path, steps: list[str] | None = None) -> list[str]:
 
 def learning(run: Path) -> float:
     """Time that the score model took: features of the held-out rows, folds, and the fit."""
-    return seconds(run, [*of_folds(run), "65-held-out", SCORE])
+    return seconds(run, [*of_folds(run), HELD_OUT, SCORE])
 
 
 def share(run: Path, other: Path, steps: list[str]) -> None:
