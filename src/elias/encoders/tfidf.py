@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -83,9 +84,9 @@ class TfIdf:
         """Texts x words, float32, rows of length 1; a text without a known word is an empty row."""
         if len(texts) <= FEW_AT_ONCE:
             rows = [self.transform_one(text) for text in texts]
-            indptr = np.cumsum([0, *(len(ids) for ids, _ in rows)], dtype=np.int64)
+            ends = np.array([0, *accumulate(len(ids) for ids, _ in rows)])
             ids, values = rows[0] if len(rows) == 1 else map(np.concatenate, zip(NO_WORDS, *rows, strict=True))
-            return csr_without_checks(values, ids, indptr, (len(rows), self.n_features))
+            return csr_without_checks(values, ids, ends, (len(rows), self.n_features))
         return self._stack(self.words.count_matrix(chunk) for chunk in text_chunks(texts))
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
@@ -153,5 +154,4 @@ def csr_without_checks(
     """
     matrix = sp.csr_matrix.__new__(sp.csr_matrix)
     vars(matrix).update(data=data, indices=indices, indptr=indptr, _shape=shape, maxprint=50)  # maxprint: of its repr
-    matrix.has_sorted_indices = matrix.has_canonical_format = True
     return matrix

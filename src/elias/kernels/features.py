@@ -11,13 +11,13 @@ computed again. Rows are worked through step by step: the tables of one step sta
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from .beam_search import classifier_of
+from .exponent import exp, sum_of_exp
 from .inverted_index import accumulate, best_labels, clear, product
 from .knn import vote_rows
 from .margins import clear_margins, label_margins, sum_margins
@@ -200,15 +200,12 @@ def unite(first, second, place_of, labels):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def cluster_scores(logits_C, alpha, s_C):  # type: ignore[no-untyped-def]
     """(1) of all clusters, rounded once from float64, as every way to s_c does."""
-    highest, total = -np.inf, 0.0
+    highest = -np.inf
     for logit in logits_C:
         highest = max(highest, np.float64(logit))
-    raised = np.empty(len(logits_C), dtype=np.float64)
+    total = sum_of_exp(logits_C, highest)
     for cluster in range(len(logits_C)):
-        raised[cluster] = math.exp(np.float64(logits_C[cluster]) - highest)
-        total += raised[cluster]
-    for cluster in range(len(logits_C)):
-        s_C[cluster] = min(1.0, alpha * (raised[cluster] / total))
+        s_C[cluster] = min(1.0, alpha * (exp(np.float64(logits_C[cluster]) - highest) / total))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

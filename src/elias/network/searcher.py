@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,13 +31,11 @@ from ..index import shortlist as paths
 from ..index.cluster_scores import cluster_scores, top_k
 from ..index.shortlist import TouchedEdges, shortlist_reference, take
 from ..kernels.beam_search import SearchResult
+from ..kernels.searcher import QueryWeights, encode_rows
 from ..kernels.shortlist import EdgesByLabel
 from . import classifiers
 from .cpu_search import CpuSearch
 from .network import Network
-
-if TYPE_CHECKING:
-    from ..kernels.searcher import QueryWeights
 
 BATCH = 256
 ENCODE_BATCH = 1024
@@ -103,8 +101,6 @@ class Searcher:
 
     def _encode_bags(self, prepared: sp.csr_matrix, rows: np.ndarray) -> EncodedQuery:
         """`encode` of the bag encoder by its kernel."""
-        from ..kernels.searcher import encode_rows
-
         n_prepared = prepared.shape[0]
         if len(rows) == n_prepared and (n_prepared == 1 or bool((np.diff(rows) == 1).all())):  # all rows, in order
             words, values, indptr = prepared.indices, prepared.data, prepared.indptr.astype(np.int64, copy=False)
@@ -121,8 +117,6 @@ class Searcher:
 
     @cached_property
     def _query_weights(self) -> QueryWeights:
-        from ..kernels.searcher import QueryWeights
-
         encoder = self.network.encoder
         assert isinstance(encoder, BagEncoder)
 

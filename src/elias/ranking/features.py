@@ -34,7 +34,16 @@ from .. import kernels
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
 from ..core.scratch import ScratchPool
-from ..kernels.features import FEATURES, MARGIN, Features, WordScratch, WordTables
+from ..kernels.features import (
+    FEATURES,
+    MARGIN,
+    Features,
+    WordScratch,
+    WordTables,
+    network_features,
+    select_candidates,
+    word_features,
+)
 from ..network.network import SearchSettings
 from ..network.searcher import EncodedQuery, Searcher
 from .inverted_index import InvertedIndex
@@ -187,8 +196,6 @@ def _fused_features(
     excluded: Ragged | None,
 ) -> list[Features]:
     """`reference_features` in one pass per text (`kernels/features.py`)."""
-    from ..kernels.features import network_features, select_candidates, word_features
-
     n_rows = len(queries[0].phi_BD)
     excluded = excluded or Ragged.empty(n_rows)
     seen = [(query.phi_BD.contiguous().numpy(), query.logits_BC.contiguous().numpy()) for query in queries]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,11 @@ from ..core.files import read_object, write_json
 from ..core.predictions import PAD
 from ..core.settings import ScoreModelSettings, known
 from ..kernels.features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
-from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE
+from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE, Weights, score_rows, top_rows
 from .calibration import NO_CURVE, IsotonicCalibration
 from .features import Features
 from .linear_ranker import LOSSES
 from .published import DecisionTree, fit_tree, p_of, q_of, tree_inputs
-
-if TYPE_CHECKING:
-    from ..kernels.score_model import Weights
 
 NAME = "score_model.json"
 KINDS = ("learned", "tree", "product")
@@ -111,8 +108,6 @@ class LearnedScore:
         """The score of every candidate [B, m], 0 at PAD."""
         if not kernels.serve():
             return np.where(features.labels >= 0, self.of_inputs(score_inputs(features, reference)), 0)
-        from ..kernels.score_model import score_rows
-
         scores = np.empty(features.labels.shape, dtype=np.float32)
         reference = reference or ReferenceScores.own(len(scores))
         kernels.run(score_rows, len(scores), threads, features, self.weights, tuple(reference), scores)
@@ -127,8 +122,6 @@ class LearnedScore:
     @cached_property
     def weights(self) -> Weights:
         """As the kernel reads them."""
-        from ..kernels.score_model import Weights
-
         mean, inverse, linear, hidden, shift, out = (
             np.ascontiguousarray(array, dtype=np.float32)
             for array in (self.mean, 1 / self.spread, self.linear, self.hidden.T, self.shift, self.out)
@@ -180,8 +173,6 @@ class ScoreModel:
         are calibrated. PAD and 0 where there are fewer."""
         if not kernels.serve():
             return self._top_k_reference(labels, scores, k)
-        from ..kernels.score_model import top_rows
-
         curve = NO_CURVE if self.calibration is None else self.calibration.curve
         places, scores = np.empty((len(labels), k), dtype=np.int64), np.ascontiguousarray(scores, dtype=np.float32)
         best, values = np.empty(places.shape, dtype=np.int32), np.empty(places.shape, dtype=np.float32)
