@@ -62,12 +62,6 @@ def _that_have_text(chosen: np.ndarray, labels: LabelSet) -> np.ndarray:
     return np.array([number for number in numbers if labels.texts[number]], dtype=np.int64)
 
 
-def ids_differ(labels: LabelSet) -> bool:
-    """Whether some label's id is a name other than its text, so that `ids` makes a difference."""
-    pairs = zip(labels.ids, labels.texts, strict=True)
-    return any(text and text != name and any(map(str.isalpha, name)) for name, text in pairs)
-
-
 def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iterator[str]:
     yield from rows.texts or ()
     yield from texts_of(labels, numbers, ids=ids)

@@ -1,6 +1,6 @@
 """k-NN votes on the CPU: the training texts nearest to a text, and their votes for labels.
 
-    words      the strongest words of x, by falling weight, while their postings together stay within the budget
+    words      the strongest words of x, by descending weight, while their postings together stay within the budget
     N(x)       the texts with the largest sums over these words, s_i
     vote_l     sum of s_i^2 over the texts of N(x) that have label l, divided by the sum of s_i^2 over all of N(x)
     nearest_l  the largest s_i among them
@@ -39,7 +39,7 @@ class VoteScratch(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def strongest_words(words, values, indptr, budget):  # type: ignore[no-untyped-def]
-    """Places of the words by falling value, as many as the budget allows; the first one always."""
+    """Places of the words by descending value, as many as the budget allows; the first one always."""
     order = np.argsort(-values, kind="mergesort")
     count, length = 0, 0
     while count < len(order):

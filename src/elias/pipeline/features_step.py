@@ -193,7 +193,7 @@ def _near_duplicates_of(context: FitContext) -> NearDuplicates | None:
 
 
 def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
-    """So many of the rows, evenly spaced; all if there are fewer."""
+    """`wanted` of the rows, evenly spaced; all if there are fewer."""
     wanted = min(wanted, len(rows))
     chosen: np.ndarray = rows[np.linspace(0, len(rows) - 1, wanted).astype(np.int64)] if wanted else rows[:0]
     return chosen

@@ -21,10 +21,10 @@ NO_CURVE = np.empty(0), np.empty(0), SLOPE
 
 @dataclass(frozen=True)
 class IsotonicCalibration:
-    scores: np.ndarray  # float64, rising
-    probabilities: np.ndarray  # float64, rising, within 0 .. 1
+    scores: np.ndarray  # float64, ascending
+    probabilities: np.ndarray  # float64, ascending, within 0 .. 1
     error: float  # calibration error on rows that the curve was not fitted to
-    rows: int  # fitted to so many texts
+    rows: int  # number of texts it was fitted to
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         inside = np.interp(scores, self.scores, self.probabilities)

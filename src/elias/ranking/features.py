@@ -260,7 +260,7 @@ def unite(
     """(labels of both lists of each row, each once, PAD after the last; their values)."""
     labels = np.concatenate([first, second], axis=1)
     values = np.concatenate([first_values, second_values], axis=1)
-    order = np.argsort(-labels, axis=1, kind="stable")  # by falling number, so that PAD comes last
+    order = np.argsort(-labels, axis=1, kind="stable")  # by descending number, so that PAD comes last
     labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
     repeated = np.zeros(labels.shape, dtype=bool)
     repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]

@@ -88,7 +88,7 @@ class SparseRows:
     def from_arrays(
         cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
     ) -> SparseRows:
-        """The inverse of `arrays`; refused where it does not fit a model with so many labels and words."""
+        """The inverse of `arrays`; refused where it does not fit a model with this number of labels and words."""
         try:
             indptr, words, weights, biases = (
                 arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")

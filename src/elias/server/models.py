@@ -171,7 +171,7 @@ async def reload(registry: Registry, metrics: Metrics, name: str | None = None) 
         names = await asyncio.to_thread(registry.reopen, name)
     except EliasError as problem:
         metrics.reloads.inc(outcome="failed")
-        log.error("reload failed, the old model goes on", extra={"facts": {"error": str(problem)}})
+        log.error("reload failed, the old model keeps serving", extra={"facts": {"error": str(problem)}})
         raise reload_failed() from None
     metrics.reloads.inc(outcome="done")
     log.info("reloaded", extra={"facts": {"models": names}})
