@@ -40,7 +40,7 @@ export function acceptedCard({ undo, find }) {
     const after = document.activeElement?.closest("li")?.nextElementSibling?.dataset.label;
     withdraw(item.label);
     say(t("decision.said.open", { label: nameOf(item) }));
-    (list.querySelector(`[data-label="${CSS.escape(after ?? "")}"] button`) ?? document.getElementById("add-label"))?.focus();
+    (list.querySelector(`[data-label="${CSS.escape(after ?? "")}"] button`) ?? back).focus();
   }, { class: "verdict no", "aria-label": t(key, { label: nameOf(item) }), title: t(key, { label: nameOf(item) }) });
 
   async function copyAll() {
