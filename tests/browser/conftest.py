@@ -101,7 +101,8 @@ def page(browser: Browser, service: Running) -> Iterator[Page]:
 
 def serious(page: Page) -> list[str]:
     """What axe-core finds serious or critical on the page as it is now."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{item['impact']}: {item['id']}: {node['html'][:150]}"

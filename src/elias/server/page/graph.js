@@ -29,7 +29,7 @@ export function graph(paths, chosen, width, choose) {
     lines.append(line(x[0], textY, x[1], clusterY.get(each.cluster), each.score, on ? "chosen wins" : "", 7));
   }
   const order = [...paths.edges].sort((a, b) => (a.label === chosen) - (b.label === chosen) || a.wins - b.wins);
-  const start = narrow ? x[1] + 44 : inner * 0.5; // where the name of a cluster ends
+  const start = narrow ? x[1] + 44 : Math.min(inner * 0.5, x[1] + 260); // where the name of a cluster ends
   for (const edge of order) {
     if (!clusterY.has(edge.cluster) || edge.weight < 0.002) continue;
     const kind = [edge.label === chosen ? "chosen" : "", edge.wins ? "wins" : ""].join(" ").trim();
