@@ -21,7 +21,7 @@ from typing import cast
 
 from ..core.errors import DataError, MissingExtraError
 from .defects import BLANK_LINE, ReadLog, place
-from .fields import Fields
+from .fields import USUAL_NAMES, Fields
 from .files import ROW_SUFFIXES, SPLIT_WORDS, Folder, file_errors, first_bytes, numbered_lines, one_line
 from .labels import LabelSetBuilder, read_label_file
 from .record_parser import RecordReader, RowSource
@@ -191,16 +191,14 @@ def _columns(found: dict[str, object]) -> list[object] | None:
     """Rows of {"data": [{...}, ...]}, {"text": [...], ...} or, as pandas writes it, {"text": {"0": ...}, ...}."""
     values = list(found.values())
     lists = [value for value in values if isinstance(value, list)]
-    if len(lists) == 1 and lists[0] and all(isinstance(row, dict) for row in lists[0]):
+    if len(lists) == 1 and not found.keys() & USUAL_NAMES and all(isinstance(row, dict) for row in lists[0]):
         return lists[0]
-    columns = [list(value.values()) if isinstance(value, dict) else value for value in values]
-    if len(columns) < 2 or not all(isinstance(value, list) for value in columns):
-        return None
-    cells = cast("list[list[object]]", columns)
-    is_row = len(lists) < len(values) and any(isinstance(value, list) for value in values)
-    if is_row or len({len(column) for column in cells}) != 1:
-        return None
-    return [dict(zip(found, row, strict=True)) for row in zip(*cells, strict=True)]
+    if len(values) > 1 and len(lists) == len(values) and len(set(map(len, lists))) == 1:
+        return [dict(zip(found, row, strict=True)) for row in zip(*lists, strict=True)]
+    columns = [value for value in values if isinstance(value, dict)]
+    if len(values) > 1 and len(columns) == len(values) and all(column.keys() == columns[0].keys() for column in columns):
+        return [{name: column[key] for name, column in zip(found, columns, strict=True)} for key in columns[0]]
+    return None
 
 
 # Tables
