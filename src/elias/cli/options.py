@@ -1,10 +1,53 @@
-"""Options that several commands share: --set, --seed, --threads."""
+"""Options that several commands share: --text, --labels, --id, --separator, --set, --seed, --threads."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from ..dataset.fields import Fields  # its package imports numpy and scipy, which `--help` does without
+
+SEPARATORS = {"\\t": "\t", "tab": "\t"}  # a tab is hard to type in a shell
+
+
+def add_fields(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
+    """Which fields of a record are read; `labels`: whether the rows of this command have labels."""
+    parser.add_argument(
+        "--text", action="append", metavar="FIELD",
+        help="the column or field of the text; several are joined: --text title --text abstract",
+    )  # fmt: skip
+    if labels:
+        parser.add_argument("--labels", metavar="FIELD", help="the column or field of the labels")
+    parser.add_argument("--id", metavar="FIELD", help="the column or field of the row's own id")
+    if labels:
+        parser.add_argument(
+            "--separator", metavar="S",
+            help="what stands between two labels of one cell (\\t: a tab; '': a cell is one label)",
+        )  # fmt: skip
+
+
+def chosen_fields(args: argparse.Namespace) -> Fields:
+    """The fields that the options name; None for those that they leave open."""
+    from ..dataset.fields import Fields
+
+    separator = getattr(args, "separator", None)
+    return Fields.of(args.text, getattr(args, "labels", None), args.id, SEPARATORS.get(str(separator), separator))
+
+
+def remembered_fields(about: dict[str, Any]) -> Fields:
+    """The fields that the data of a model had (`about` of the model)."""
+    from ..dataset.fields import Fields
+
+    return Fields.of(**(about.get("dataset", {}).get("fields") or {}))
+
+
+def combined_fields(chosen: Fields, remembered: Fields) -> Fields:
+    """The remembered fields, with those in their place that the options name."""
+    named = {name: value for name, value in chosen.as_dict().items() if value is not None}
+    return type(remembered).of(**{**remembered.as_dict(), **named})
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
