@@ -10,8 +10,6 @@ from ..core.errors import SettingsError
 if TYPE_CHECKING:
     from ..dataset.fields import Fields  # its package imports numpy and scipy, which `--help` does without
 
-SEPARATORS = {"\\t": "\t", "tab": "\t"}  # a tab is hard to type in a shell
-
 
 def add_fields(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
     """Which fields of a record are read; `labels`: whether the rows of this command have labels."""
@@ -25,7 +23,7 @@ def add_fields(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
     if labels:
         parser.add_argument(
             "--separator", metavar="S",
-            help="what stands between two labels of one cell (\\t: a tab; '': a cell is one label)",
+            help="what stands between two labels of one cell (tab: a tab; none: a cell is one label)",
         )  # fmt: skip
 
 
@@ -33,21 +31,14 @@ def chosen_fields(args: argparse.Namespace) -> Fields:
     """The fields that the options name; None for those that they leave open."""
     from ..dataset.fields import Fields
 
-    separator = getattr(args, "separator", None)
-    return Fields.of(args.text, getattr(args, "labels", None), args.id, SEPARATORS.get(str(separator), separator))
+    return Fields.of(args.text, getattr(args, "labels", None), args.id, getattr(args, "separator", None))
 
 
 def remembered_fields(about: dict[str, Any]) -> Fields:
     """The fields that the data of a model had (`about` of the model)."""
     from ..dataset.fields import Fields
 
-    return Fields.of(**(about.get("dataset", {}).get("fields") or {}))
-
-
-def combined_fields(chosen: Fields, remembered: Fields) -> Fields:
-    """The remembered fields, with those in their place that the options name."""
-    named = {name: value for name, value in chosen.as_dict().items() if value is not None}
-    return type(remembered).of(**{**remembered.as_dict(), **named})
+    return Fields.from_dict(about.get("dataset", {}).get("fields") or {})
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
