@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DataError, InputError
-from .input_rows import suffix_of_name
-from .options import add_fields, add_threads, chosen_fields, remembered_fields
+from .input_rows import remembered_fields, suffix_of_name
+from .options import add_fields, add_threads, chosen_fields
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -50,13 +50,14 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from ..core.metrics import format_metrics
+    from ..dataset.fields import Fields
     from ..evaluation.evaluate import evaluate_model
     from ..model.ensemble import load
 
     if args.per_label:
         _check_per_label(Path(args.per_label))
     model = load(args.model, threads=args.threads)
-    data = _load(args.data, chosen_fields(args), remembered_fields(model.about))
+    data = _load(args.data, Fields.of(**chosen_fields(args)), remembered_fields(model))
     split = args.split or ("train" if Path(args.data).is_file() else "test")
     found = evaluate_model(model, data, split, rare=args.rare)
     if args.per_label:
@@ -106,8 +107,8 @@ def _write_per_label(path: Path, found: Evaluation, model: Model | Ensemble, dat
     from ..core.files import replacing
 
     counts = found.per_label()
-    texts = list(model.labels.texts)
-    texts += [data.labels.texts[data.labels.number_of[label]] for label in found.label_ids[len(texts) :]]
+    texts = list(model.labels.texts_to_show)
+    texts += [data.labels.texts_to_show[data.labels.number_of[label]] for label in found.label_ids[len(texts) :]]
     opener: Any = gzip.open if path.suffix == ".gz" else open
     with (
         replacing(path) as part,
@@ -119,8 +120,7 @@ def _write_per_label(path: Path, found: Evaluation, model: Model | Ensemble, dat
         for number, label in enumerate(found.label_ids):
             tested, predicted = int(counts.test_count[number]), int(counts.predicted_count[number])
             if tested or predicted:
-                text = "" if texts[number] == label else texts[number]
                 precision = f"{counts.precision[number]:.2f}" if predicted else ""
                 recall = f"{counts.recall[number]:.2f}" if tested else ""
                 trained, hits = int(found.label_counts[number]), int(counts.hits[number])
-                table.writerow([label, text, trained, tested, predicted, hits, precision, recall])
+                table.writerow([label, texts[number], trained, tested, predicted, hits, precision, recall])

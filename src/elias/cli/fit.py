@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         from ..pipeline.fit import check_output
 
         check_output(output, force=args.force)
-    data = _read(args, output)
+    data = _read(args, output, settings.features.label_texts)
     progress.say(data.layout)
     for note in data.notes:
         progress.say(f"  note: {note}")
@@ -80,22 +80,22 @@ def default_output(data: str) -> str:
     return f"{name or 'elias'}-model"
 
 
-def _read(args: argparse.Namespace, output: Path) -> Dataset:
+def _read(args: argparse.Namespace, output: Path, label_texts: bool | None) -> Dataset:
     """The data. Standard input is copied into the run folder first, so that a killed fit can read it again."""
     from ..core.files import FolderLock, disk_errors
     from ..dataset import load_dataset
+    from ..dataset.label_names import with_names
     from .standard_input import keep, spool
 
-    fields = vars(chosen_fields(args))
     if args.data != "-":
-        return load_dataset(args.data, **fields)
+        return load_dataset(args.data, **chosen_fields(args))
     run_dir = output.with_name(output.name + ".run")
     with disk_errors(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
     with FolderLock(run_dir):
         file = spool(run_dir)
-        data = replace(load_dataset(file, **fields), name=output.name)
-        keep(file, data.fingerprint())
+        data = replace(load_dataset(file, **chosen_fields(args)), name=output.name)
+        keep(file, with_names(data, label_texts).fingerprint())  # the fingerprint that the run folder will have
     return data
 
 

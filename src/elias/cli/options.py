@@ -1,44 +1,36 @@
-"""Options that several commands share: --text, --labels, --id, --separator, --set, --seed, --threads."""
+"""Options that several commands share: the fields of the data, --set, --seed, --threads."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import SettingsError
 
-if TYPE_CHECKING:
-    from ..dataset.fields import Fields  # its package imports numpy and scipy, which `--help` does without
-
 
 def add_fields(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
-    """Which fields of a record are read; `labels`: whether the rows of this command have labels."""
-    parser.add_argument(
-        "--text", action="append", metavar="FIELD",
-        help="the column or field of the text; several are joined: --text title --text abstract",
-    )  # fmt: skip
+    """Options that name the fields of the data; `labels`: whether the rows of this command need labels."""
+    group = parser.add_argument_group("fields of the data, where they are not recognized")
+    group.add_argument(
+        "--text",
+        action="append",
+        metavar="FIELD",
+        help="field of the text; several (a,b or --text a --text b) are joined",
+    )
     if labels:
-        parser.add_argument("--labels", metavar="FIELD", help="the column or field of the labels")
-    parser.add_argument("--id", metavar="FIELD", help="the column or field of the row's own id")
+        group.add_argument("--labels", metavar="FIELD", help="field of the labels")
+    group.add_argument("--id", metavar="FIELD", help="field of the row's own id")
     if labels:
-        parser.add_argument(
-            "--separator", metavar="S",
-            help="what stands between two labels of one cell (tab: a tab; none: a cell is one label)",
-        )  # fmt: skip
+        group.add_argument(
+            "--separator",
+            metavar="TEXT",
+            help='between labels of a cell, e.g. ";", or tab, or none (one label per cell)',
+        )
 
 
-def chosen_fields(args: argparse.Namespace) -> Fields:
-    """The fields that the options name; None for those that they leave open."""
-    from ..dataset.fields import Fields
-
-    return Fields.of(args.text, getattr(args, "labels", None), args.id, getattr(args, "separator", None))
-
-
-def remembered_fields(about: dict[str, Any]) -> Fields:
-    """The fields that the data of a model had (`about` of the model)."""
-    from ..dataset.fields import Fields
-
-    return Fields.from_dict(about.get("dataset", {}).get("fields") or {})
+def chosen_fields(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `load_dataset` from the options of `add_fields`."""
+    return {name: getattr(args, name, None) for name in ("text", "labels", "id", "separator")}
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

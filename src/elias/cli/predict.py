@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
 from ..core.progress import Progress, duration
-from .input_rows import InputRow, RowReader, are_files, count_lines, read_label_list, suffix_of_name
-from .options import add_fields, add_threads, chosen_fields, remembered_fields
+from .input_rows import InputRow, RowReader, are_files, count_lines, read_label_list, remembered_fields, suffix_of_name
+from .options import add_fields, add_threads, chosen_fields
 from .prediction_tables import DELIMITERS, Columns, check_parquet, write_parquet
 from .resumable_output import ResumableOutput, write_all
 
@@ -113,14 +113,15 @@ class _Rows:
     """The rows of the input, and the columns of a table of predictions for them, which the first row tells."""
 
     def __init__(self, args: argparse.Namespace, files: list[str], model: Model | Ensemble, output_format: str) -> None:
+        from ..dataset.fields import Fields
+
         self.files = files
         texts = (InputRow(text, number=number) for number, text in enumerate(args.input, start=1))
-        reader = RowReader(chosen_fields(args), remembered_fields(model.about))
+        reader = RowReader(Fields.of(**chosen_fields(args)), remembered_fields(model))
         rows: Iterator[InputRow] = reader.rows(files) if files else texts
         first = next(rows, None)
         self._rows = rows if first is None else chain([first], rows)
-        labels = zip(model.labels.ids, model.labels.texts, strict=True)
-        has_texts = output_format in DELIMITERS and any(text and text != label for label, text in labels)
+        has_texts = output_format in DELIMITERS and any(model.labels.texts_to_show)
         self.columns = Columns.of(first, files=len(files), has_texts=has_texts)
 
     def __iter__(self) -> Iterator[InputRow]:
@@ -150,10 +151,7 @@ class Predictor:
             candidates=[row.candidates or [] for row in rows] if has_candidates else None,
             **self.options,
         )
-        records = found.records(self.model.labels.texts)
-        for record in chain.from_iterable(records):
-            if record.get("text") == record["label"]:  # a label that is its own text is named once
-                del record["text"]
+        records = found.records(self.model.labels.texts_to_show)
         return "".join(map(self._formatted, rows, records))
 
     def _formatted(self, row: InputRow, records: list[dict[str, Any]]) -> str:
