@@ -20,7 +20,7 @@ from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError
 from ..core.files import FolderLock, disk_errors, link_or_copy, link_tree, read_object, remove, replacing
-from ..core.progress import SILENT, Progress
+from ..core.progress import SILENT, Progress, duration
 from ..core.settings import Settings
 from ..dataset import Dataset
 from ..dataset.label_names import with_names
@@ -113,6 +113,7 @@ def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -
             "exclude_own_id": data.settings.exclude_own_id,
             "propensity_a": data.settings.propensity_a,
             "propensity_b": data.settings.propensity_b,
+            "fields": data.fields.as_dict(),
             "features": None if features.vectorizer is not None else int(features.bow.shape[1]),  # None: texts
         },
         "validation": read_object(network.stage / "stage.json", "best")["best"],
@@ -253,10 +254,13 @@ def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, fo
     else:
         resolved = first.updated({"run.member": given.run.member})
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
+    needs = estimate_fit(data, settings, data.size())
     if settings.run.check_memory:
-        refuse_if_too_large(estimate_fit(data, settings, data.size()), available_bytes())
+        refuse_if_too_large(needs, available_bytes())
     pick_threads(settings.run.threads)  # of a run that was started before: its own number
     run.progress.say(describe(settings, data.size(), data.name))
+    more = ", and what the transformer takes" if settings.encoder.kind in ("transformer", "hybrid") else ""
+    run.progress.say(f"  about {duration(needs.seconds)} in all on 2 cores (a rough estimate){more}")
     if settings.run.kernels and kernels.are_new():
         run.progress.say("  compiling the kernels, once for this installation: about a minute in all")
     context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device))
