@@ -103,7 +103,7 @@ def test_a_row_that_was_held_out_twice_is_in_one_inner_fold(monkeypatch: pytest.
 
     fit = module.fit_score
     monkeypatch.setattr(module, "fit_score", watched)
-    found = fit_score_model(held_out, QUICK, loss="logistic", seed=0, threads=2)
+    found = fit_score_model(held_out, QUICK, loss="logistic", seed=0, threads=2).score_model
     assert found.calibration is not None
     assert found.calibration.rows == 120
     every = set(held_out.rows.tolist())
@@ -116,7 +116,9 @@ def test_a_row_that_was_held_out_twice_is_in_one_inner_fold(monkeypatch: pytest.
 
 def test_the_score_model_is_that_of_all_rows_whatever_the_threads() -> None:
     held_out = random_predictions(np.random.default_rng(3), 80, 8)
-    one, two = (fit_score_model(held_out, QUICK, loss="logistic", seed=5, threads=threads) for threads in (1, 2))
+    one, two = (
+        fit_score_model(held_out, QUICK, loss="logistic", seed=5, threads=threads).score_model for threads in (1, 2)
+    )
     whole = module.fit_score(held_out.features, held_out.right, QUICK, "logistic", 5)
     for found in (one, two):
         np.testing.assert_array_equal(found(held_out.features), whole(held_out.features))
@@ -129,7 +131,7 @@ def test_features_without_information_are_calibrated_to_their_base_rate() -> Non
     """Scores of rows that a model was trained on would look informative; cross-fitted ones do not."""
     held_out = random_predictions(np.random.default_rng(4), 120, 8)
     settings = ScoreModelSettings(hidden_units=32, epochs=200)  # enough to overfit 120 rows
-    found = fit_score_model(held_out, settings, loss="logistic", seed=0)
+    found = fit_score_model(held_out, settings, loss="logistic", seed=0).score_model
     assert found.calibration is not None
     real = held_out.features.labels >= 0
     scores, right = found(held_out.features)[real], held_out.right[real]
@@ -146,7 +148,7 @@ def test_too_few_rows_with_a_right_candidate_leave_p_q() -> None:
         right = predictions.right & np.isin(np.arange(100), useful[:kept])[:, None]
         lines: list[str] = []
         some = HeldOutPredictions(predictions.features, right, predictions.rows)
-        found = fit_score_model(some, QUICK, loss="logistic", seed=0, say=lines.append)
+        found = fit_score_model(some, QUICK, loss="logistic", seed=0, say=lines.append).score_model
         assert (found.kind, found.loss) == (kind, "logistic")
         assert (found.calibration is None) == (kind == "product")
         assert ("p q; only 39 of 100 held-out rows" in lines[0]) == (kind == "product")

@@ -104,6 +104,9 @@ class Predictor:
             **self.options,
         )
         as_text, records = _FORMATS[self.output_format], found.records(self.model.labels.texts)
+        if self.output_format == "table" and found.known_words is not None:
+            notes = ["" if known else " (no known words)" for known in found.known_words.tolist()]
+            return "".join(map(_as_table, rows, records, notes))
         return "".join(map(as_text, rows, records))
 
 
@@ -181,8 +184,8 @@ def _as_tsv(row: InputRow, records: list[dict[str, Any]]) -> str:
     return "".join(f"{name}\t{_one_line(record['label'])}\t{record['score']:.6g}\n" for record in records)
 
 
-def _as_table(row: InputRow, records: list[dict[str, Any]]) -> str:
-    lines = [("" if row.id is None else f"{_one_line(row.id)}: ") + _one_line(row.text)[:100]]
+def _as_table(row: InputRow, records: list[dict[str, Any]], note: str = "") -> str:
+    lines = [("" if row.id is None else f"{_one_line(row.id)}: ") + _one_line(row.text)[:100] + note]
     width = max([len(str(record["label"])) for record in records], default=0)
     for record in records:
         label, label_text = str(record["label"]).ljust(width), _one_line(record.get("text", ""))
