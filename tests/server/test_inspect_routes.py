@@ -85,6 +85,8 @@ def test_models(service: Running, tiny_model: Model) -> None:
     assert about["settings"]["encoder"]["dim"] == 16
     assert about["versions"]["elias"]
     assert about["limits"]["texts"] == 10_000
+    assert about["quality"] == tiny_model.about["quality"]
+    assert about["quality"]["metrics"]["P@1"] > 40
     assert "/" not in str(about["dataset"])
 
 

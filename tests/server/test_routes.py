@@ -46,7 +46,15 @@ def test_ids_are_echoed_and_five_is_the_default(service: Running) -> None:
 
 def test_nothing_and_empty_texts(service: Running) -> None:
     assert service.predict([])["results"] == []
-    assert len(service.predict(["", " \x00 "])["results"]) == 2
+    answer = service.predict(["", " \x00 ", "bada"])["results"]
+    assert [result["known_words"] for result in answer[:2]] == [0, 0]
+
+
+def test_known_words_are_counted(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    known = tiny_model.predict(texts).known_words
+    assert known is not None
+    assert [result["known_words"] for result in service.predict(texts)["results"]] == known.tolist()
+    assert known.min() > 0
 
 
 def test_explained_parts_multiply_to_the_score(service: Running, tiny_model: Model, texts: list[str]) -> None:

@@ -152,17 +152,19 @@ class Predictor:
             **self.options,
         )
         records = found.records(self.model.labels.texts_to_show)
-        return "".join(map(self._formatted, rows, records))
+        known = [None] * len(rows) if found.known_words is None else found.known_words.tolist()
+        return "".join(map(self._formatted, rows, records, known))
 
-    def _formatted(self, row: InputRow, records: list[dict[str, Any]]) -> str:
+    def _formatted(self, row: InputRow, records: list[dict[str, Any]], known_words: int | None) -> str:
         if self.output_format in DELIMITERS:
             return self.columns.lines(row, records, self.output_format)
         if self.output_format == "table":
-            return _as_table(row, records)
+            return _as_table(row, records, " (no known words)" if known_words == 0 else "")
         own = self.columns.values(row)
         if self.output_format == "jsonl":  # a line without an id is found by its place
             own = {name: value for name, value in own.items() if name == "file"}
             own |= {} if row.id is None else {"id": row.id}
+            own |= {} if known_words is None else {"known_words": known_words}
         return _as_jsonl(own, records)
 
 
@@ -216,8 +218,8 @@ def _as_jsonl(own: dict[str, Any], records: list[dict[str, Any]]) -> str:
     return json.dumps({**own, "labels": _rounded(records)}, ensure_ascii=False) + "\n"
 
 
-def _as_table(row: InputRow, records: list[dict[str, Any]]) -> str:
-    lines = [("" if row.id is None else f"{_one_line(row.id)}: ") + _one_line(row.text)[:100]]
+def _as_table(row: InputRow, records: list[dict[str, Any]], note: str = "") -> str:
+    lines = [("" if row.id is None else f"{_one_line(row.id)}: ") + _one_line(row.text)[:100] + note]
     width = max([len(str(record["label"])) for record in records], default=0)
     for record in records:
         label, label_text = str(record["label"]).ljust(width), _one_line(record.get("text", ""))

@@ -42,6 +42,9 @@ class Predictions:
         The ids of the inputs, where the caller gave them.
     label_ids
         The id of each label number; `named` and `records` need it.
+    known_words
+        int32 [inputs]: how many different words of each text the model knows. 0: the text says nothing to it. None for
+        inputs that are vectors.
     """
 
     labels: np.ndarray
@@ -49,6 +52,7 @@ class Predictions:
     parts: dict[str, np.ndarray] | None = None
     ids: Sequence[str] | None = None
     label_ids: Sequence[str] | None = None
+    known_words: np.ndarray | None = None
 
     @classmethod
     def empty(cls, k: int, *, explain: bool = False) -> Predictions:

@@ -91,10 +91,10 @@ def _write(context: FitContext, folder: Path) -> None:
         vectorizer.save(folder)
         write_csr(folder / "bow-train", bow)
         for name in ("validation", "calibration"):
-            if _held_out_of(data) is data.train:
+            if held_out_of(data) is data.train:
                 held_out = vectorizer.transform_counts(context.tokens.of(parts[name], NO_LABELS))
             else:
-                held_out = vectorizer.transform(_held_out_of(data).take(parts[name]).texts or [])
+                held_out = vectorizer.transform(held_out_of(data).take(parts[name]).texts or [])
             write_csr(folder / f"bow-{name}", held_out)
     elif sp.issparse(train.vectors):
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
@@ -115,7 +115,7 @@ def _open(context: FitContext, folder: Path) -> FeatureSet:
     found: dict[str, TrainingRows] = {}
     bows: dict[str, sp.csr_matrix | np.ndarray] = {}
     for name in ("train", "validation", "calibration"):
-        rows = _train(data, parts, settings) if name == "train" else _held_out_of(data).take(parts[name])
+        rows = _train(data, parts, settings) if name == "train" else held_out_of(data).take(parts[name])
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
         with torch_threads(context.threads):
             prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(context.progress))
@@ -212,14 +212,14 @@ def _label_numbers(rows: Rows, data: Dataset, settings: Settings) -> np.ndarray:
     return labels_with_text(rows, data.labels) if settings.features.label_texts else NO_LABELS
 
 
-def _held_out_of(data: Dataset) -> Rows:
+def held_out_of(data: Dataset) -> Rows:
     """Where held-out rows come from: the validation file if there is one."""
     return data.validation if data.validation is not None and len(data.validation) else data.train
 
 
 def holds_out_training_rows(data: Dataset, features: FeatureSet) -> bool:
     """Whether training on `all_rows` is training on more."""
-    return _held_out_of(data) is data.train and len(features.validation) + len(features.held_out) > 0
+    return held_out_of(data) is data.train and len(features.validation) + len(features.held_out) > 0
 
 
 def all_rows(context: FitContext, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:

@@ -59,9 +59,10 @@ class Run:
         self._lock.__exit__(*error)
 
     @contextmanager
-    def below(self, name: str) -> Iterator[Run]:
-        """A run inside this one; steps of this one can come after its steps."""
-        reuse = None if self.reuse is None else self.reuse / name
+    def below(self, name: str, reuse: Path | None = None) -> Iterator[Run]:
+        """A run inside this one; steps of this one can come after its steps. `reuse`: default as this one's."""
+        if reuse is None and self.reuse is not None:
+            reuse = self.reuse / name
         with Run(self.folder / name, self.progress, reuse) as run:
             yield run
         self._hashes |= run._hashes

@@ -37,6 +37,8 @@ def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list
     parts: dict[str, list[list[Any]]] = {}
     if options.explain:
         parts = {name: values[window].tolist() for name, values in (predictions.parts or {}).items()}
+    known = predictions.known_words
+    words = None if known is None else known[window[0]].tolist()
     lines = []
     for row, numbers in enumerate(labels):
         suggestions = []
@@ -50,7 +52,9 @@ def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list
                 value = values[row][column]
                 record[name] = round_score(value) if isinstance(value, float) else value
             suggestions.append(record)
-        head = {} if ids is None else {"id": ids[row]}
+        head: dict[str, Any] = {} if ids is None else {"id": ids[row]}
+        if words is not None:
+            head["known_words"] = words[row]
         lines.append(_encode({**head, "labels": suggestions}))
     return lines
 

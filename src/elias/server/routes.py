@@ -142,7 +142,8 @@ def api_router(service: Service) -> APIRouter:
         served = service.registry.get(model)
         about = {name: served.about.get(name) or {} for name in ("settings", "dataset", "validation", "versions")}
         facts = served.facts(default=served.name == service.registry.default)
-        return ModelAnswer.model_validate({**facts, **about, "limits": asdict(service.limits)})
+        measured = {"quality": served.about.get("quality"), "limits": asdict(service.limits)}
+        return ModelAnswer.model_validate({**facts, **about, **measured})
 
     @routes.post(
         "/v1/reload",

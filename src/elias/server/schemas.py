@@ -74,6 +74,11 @@ class Suggestion(BaseModel):
 
 class Result(BaseModel):
     id: str | None = None
+    known_words: int | None = Field(
+        None,
+        description="different words of the text that the model knows; with 0 the labels are merely the most frequent "
+        "ones. Absent for models of vectors",
+    )
     labels: list[Suggestion]
 
 
@@ -189,6 +194,10 @@ class ModelAnswer(ModelFacts):
     settings: dict[str, Any]
     dataset: dict[str, Any]
     validation: dict[str, Any]
+    quality: dict[str, Any] | None = Field(
+        description="what the model is worth: metrics next to baselines on the same rows, and the calibration error; "
+        "null where it was not measured"
+    )
     versions: dict[str, str]
     limits: dict[str, float]
 
