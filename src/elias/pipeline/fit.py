@@ -31,7 +31,7 @@ from .estimate import estimate_fit
 from .features_step import FeatureSet, features_step
 from .memory import available_bytes, refuse_if_too_large
 from .network_steps import TrainedNetwork, open_network, read_clusters, train_network
-from .ranking_steps import has_ranking, held_out_step, model_parts_step, score_model_step
+from .ranking_steps import has_ranking, held_out_step, model_parts_step, score_model_step, training_texts_steps
 from .run_folder import Run
 from .tokens_step import tokens_step
 
@@ -51,7 +51,8 @@ def build_model(context: FitContext) -> Path:
         else:
             held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
         score_model = score_model_step(context, held_out, after=features.folder)
-        ranking = [model_parts_step(context, features, network), score_model]
+        parts = model_parts_step(context, features, network)
+        ranking = [parts, score_model, *training_texts_steps(context, features)]
     return model_step(context, features, network, ranking)
 
 
