@@ -15,9 +15,7 @@ from ..network.quantization import QuantizedRows
 from .model import Model
 
 
-def compact(
-    model: Model, *, precision: str | None = None, prune: int | None = None, drop_texts: bool = False
-) -> Model:
+def compact(model: Model, *, precision: str | None = None, prune: int | None = None, drop_texts: bool = False) -> Model:
     """`model` with its classifiers in `precision` and the `prune` strongest edges of each cluster.
 
     A label keeps its strongest edge, whatever `prune` says. Rows that were rounded once are not rounded again.
