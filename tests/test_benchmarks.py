@@ -179,6 +179,7 @@ def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
         "65-held-out",
         "70-score-model",
         "80-ranking",
+        "82-texts",
         "85-quality",
         "90-model",
     ]

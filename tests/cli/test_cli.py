@@ -17,7 +17,7 @@ import pytest
 
 from elias.cli import main
 from elias.model.model import Model
-from helpers.processes import SMALL, command, elias, environment, one_line, sets
+from helpers.processes import SMALL, command, elias, environment, here, one_line, sets
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 Run = Callable[..., tuple[int, str, str]]
@@ -210,6 +210,32 @@ def test_predict_texts_as_a_table(tiny_model: Model, tiny_model_folder: Path, te
     parts = re.fullmatch(r" +cluster (\d) ([\d.]+) x edge ([\d.]+) x classifier ([\d.]+)", lines[2].replace("=", " "))
     assert parts
     assert float(parts[2]) * float(parts[3]) * float(parts[4]) == pytest.approx(best[1], abs=2e-4)
+
+
+def test_an_explained_table_can_be_read(stacked_model: Model, stacked_folder: Path, texts: list[str]) -> None:
+    done = here("predict", stacked_folder, texts[0], "-k", "2", "--explain")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert len(lines) == 1 + 2 * 5
+    found = stacked_model.predict(texts[:1], k=1, explain=True)
+    assert found.explanations is not None
+    words, similar, shares, score = found.explanations[0][0].values()
+    assert lines[2].startswith(f"because of the words: {words[0]['word']} {words[0]['weight']:+.1f}, ")
+    first = similar[0]
+    assert lines[3].startswith(f'similar texts: {first["id"]} ({first["similarity"]:.2f}) "{first["text"][:20]}')
+    numbers = [float(number) for number in re.findall(r"[+-][\d.]+", lines[4])]
+    assert sorted(numbers) == pytest.approx(sorted(shares.values()), abs=0.006)
+    assert sum(numbers) == pytest.approx(score, abs=0.05)
+    assert lines[4].endswith(f"= {score:.2f}")
+    assert lines[5].startswith("path: cluster ")
+    done = here("predict", stacked_folder, "xylophone", "-k", "2", "--explain")
+    assert len(done.stdout.splitlines()) == 1 + 2 * 3, "no known word, and so no similar text"
+
+
+def test_explained_lines_hold_the_whole_explanation(stacked_model: Model, stacked_folder: Path) -> None:
+    done = here("predict", stacked_folder, "some words", "-k", "2", "--explain", "--format", "jsonl")
+    found = stacked_model.predict(["some words"], k=2, explain=True)
+    assert [item["explanation"] for item in json.loads(done.stdout)["labels"]] == (found.explanations or [])[0]
 
 
 def test_predict_from_standard_input_stops_with_its_reader(tiny_model_folder: Path, texts: list[str]) -> None:

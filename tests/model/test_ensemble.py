@@ -29,7 +29,7 @@ from elias.pipeline import fit as fitting
 from elias.pipeline.fit import fit_to
 from helpers.processes import SMALL, STACKED, content, here, one_line, sets, start, wait_until
 
-SHARED = ("05-tokens", "10-features", "60-ranking", "80-ranking")  # steps that need no clustering
+SHARED = ("05-tokens", "10-features", "60-ranking", "80-ranking", "82-texts")  # steps that need no clustering
 
 # -- the mean ---------------------------------------------------------------------------------------------------------
 

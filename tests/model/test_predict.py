@@ -32,13 +32,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def answer(
         members: Sequence[Model], inputs: Any, prepared: Sequence[Any], rows: np.ndarray, request: prediction.Request
-    ) -> list[Predictions]:
+    ) -> list[prediction.Answer]:
         found.append(len(members))
         labels = np.full((len(rows), request.k), -1, dtype=np.int32)
         scores = np.zeros((len(rows), request.k), dtype=np.float32)
         labels[:, 0], scores[:, 0] = LABEL, SCORE
         parts = dict.fromkeys(PARTS, scores.copy()) if request.explain else None
-        return [Predictions(labels=labels, scores=scores, parts=parts)] * len(members)
+        return [prediction.Answer(Predictions(labels=labels, scores=scores, parts=parts))] * len(members)
 
     monkeypatch.setattr(prediction, "predict_batch", answer)
     return found

@@ -37,7 +37,7 @@ from elias.ranking.cross_fitting import ENOUGH
 from elias.ranking.inverted_index import build_inverted_index
 from helpers.processes import NEITHER, STACKED, content, fitted, here, sets, start, wait_until
 
-STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "85-quality", "90-model"]
+STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "82-texts", "85-quality", "90-model"]
 
 # -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pytest
 
 import elias
 from elias.model.model import Model
+from elias.server.schemas import Explanation
 from helpers.serving import Running, running
 
 
@@ -63,6 +64,29 @@ def test_explained_parts_multiply_to_the_score(service: Running, tiny_model: Mod
             product = item["cluster_score"] * item["edge_score"] * item["classifier"]
             assert item["score"] == pytest.approx(product, rel=1e-4)
             assert 0 <= item["cluster"] < tiny_model.searcher.index.n_clusters
+
+
+def test_a_stacked_ranker_explains_its_labels(stacked_model: Model, stacked_folder: Path, texts: list[str]) -> None:
+    asked = [*texts[:3], ""]
+    expected = stacked_model.predict(asked, 3, explain=True).explanations
+    with running({"stacked": stacked_folder}, lambda folder: stacked_model) as found:
+        answer = found.predict(asked, k=3, explain=True)
+        for result, explanations in zip(answer["results"], expected or [], strict=True):
+            assert [item["explanation"] for item in result["labels"]] == explanations
+        assert Explanation.model_validate(answer["results"][0]["labels"][0]["explanation"]).texts[0].text
+        plain = found.predict(asked, k=3)
+        assert all("explanation" not in item for result in plain["results"] for item in result["labels"])
+        assert named(plain["results"]) == named(answer["results"])
+        paths = found.post("/v1/paths", {"text": texts[0], "k": 2})
+        assert paths.status == 200
+
+
+def test_explained_answers_are_longer_so_fewer_fit_into_one(service: Running) -> None:
+    body = {"texts": ["a"] * 1000, "k": 30}
+    assert service.post("/v1/predict", body).status == 200
+    answer = service.post("/v1/predict", {**body, "explain": True})
+    assert answer.status == 422
+    assert '"stream": true' in json.loads(answer.body)["error"]["message"]
 
 
 def test_named_labels_are_scored_over_all_clusters(service: Running, tiny_model: Model, texts: list[str]) -> None:

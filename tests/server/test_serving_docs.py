@@ -40,7 +40,8 @@ def services(stacked_model: Model, stacked_folder: Path) -> Iterator[tuple[Runni
 def form(value: Any) -> Any:
     """Names and types, without values; of a list its first item."""
     if isinstance(value, dict):
-        return {name: form(item) for name, item in value.items()}
+        # The model here knows no word of the examples, so it names none in an explanation, and no text.
+        return {name: [] if name in ("words", "texts") else form(item) for name, item in value.items()}
     if isinstance(value, list):
         return [form(value[0])] if value else []
     return "number" if isinstance(value, int | float) else type(value).__name__

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 2048
 FORMATS = ("table", "jsonl", "csv", "tsv", "parquet")
 SUFFIXES = {".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table"}
+SHOWN_TEXT = 60  # characters of a training text in a table
 # Options that do not change the output, or that enter the fingerprint of the command in another form.
 NOT_COMPARED = {"command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet"}
 
@@ -225,19 +227,34 @@ def _as_table(row: InputRow, records: list[dict[str, Any]], note: str = "") -> s
         label, label_text = str(record["label"]).ljust(width), _one_line(record.get("text", ""))
         lines.append(f"  {record['score']:.4f}  {label}  {label_text}".rstrip())
         if "cluster" in record:
-            lines.append(f"          {_explanation(record)}")
+            lines += [f"          {line}" for line in _explanation(record)]
     return "\n".join(lines if records else [*lines, "  (nothing found)"]) + "\n"
 
 
-def _explanation(record: dict[str, Any]) -> str:
-    """The network's score is the product of its parts; a ranker's score has more parts, and is learned from them."""
+def _explanation(record: dict[str, Any]) -> list[str]:
+    """Lines below a label. The network's score is the product of its parts; a ranker's has an explanation beside it."""
     network = (
         f"cluster {record['cluster']} {record['cluster_score']:.4f} x edge {record['edge_score']:.4f} "
         f"x classifier {record['classifier']:.4f}"
     )
-    if "ranker" in record:
-        return f"from {network}; ranker {record['ranker']:.4f}; words {record['words']:.4f}"
-    return f"= {network}"
+    if "explanation" not in record:
+        return [f"= {network}"]
+    words, texts, contributions, score = record["explanation"].values()
+    lines = []
+    if words:
+        lines.append("because of the words: " + ", ".join(f"{item['word']} {item['weight']:+.1f}" for item in words))
+    if texts:
+        lines.append("similar texts: " + "; ".join(map(_similar_text, texts)))
+    groups = sorted((item for item in contributions.items() if item[0] != "base"), key=lambda item: -abs(item[1]))
+    shares = ", ".join(f"{name} {share:+.2f}" for name, share in groups)
+    lines.append(f"{shares}, base {contributions['base']:+.2f} = {score:.2f}")
+    return [*lines, f"path: {network}"]
+
+
+def _similar_text(item: dict[str, Any]) -> str:
+    name = f"row {item['row']}" if item["id"] is None else _one_line(item["id"])
+    shown = textwrap.shorten(item["text"], SHOWN_TEXT, placeholder=" ...")
+    return f"{name} ({item['similarity']:.2f})" + (f' "{shown}"' if shown else "")
 
 
 def _rounded(value: Any) -> Any:

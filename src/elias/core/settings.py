@@ -171,6 +171,10 @@ class KNNSettings:
     neighbors: int = setting(50, "nearest training texts that vote for their labels; 0: none", low=0)
     words_per_text: int = setting(64, "words kept of a training text", low=1)
     postings_budget: int = setting(20_000, "(word, text) pairs read to find the nearest neighbors of a text", low=1)
+    keep_texts: bool = setting(
+        True, "keep the first 200 characters and the id of each training text in the model, for explanations; false: "
+        "explanations have its row number only",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

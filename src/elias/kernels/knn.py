@@ -72,6 +72,16 @@ def vote_rows(start, stop, x_indptr, x_words, x_values, texts, labels, scratch, 
 
 
 @njit(cache=True, nogil=True)
+def neighbor_rows(start, stop, x_indptr, x_words, x_values, texts, scratch, found, scores):  # type: ignore[no-untyped-def]
+    """The nearest texts of rows start..stop by falling sum, and their sums; PAD and 0 after the last."""
+    for row in range(start, stop):
+        first, last = x_indptr[row], x_indptr[row + 1]
+        words, values = x_words[first:last], x_values[first:last]
+        count = nearest_texts(words, values, texts, scratch.sums, found[row], scores[row])
+        found[row, count:], scores[row, count:] = -1, np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
 def votes_of(found, scores, texts, labels, scratch, vote, nearest):  # type: ignore[no-untyped-def]
     """vote and nearest of the labels of one row, from its nearest texts and their sums."""
     total = np.float32(0.0)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +33,8 @@ from ..core.ragged import Ragged
 from ..encoders.bag import BagEncoder
 from ..encoders.encoder import Inputs
 from ..network.searcher import BATCH
+from ..ranking.explanation import Evidence
+from ..ranking.explanation import explain as explain_labels
 from ..ranking.features import candidate_features, features_of
 from ..ranking.score_model import ReferenceScores
 
@@ -55,9 +57,16 @@ class Request:
     without_evidence: np.ndarray | None = None  # rows of the batch that are answered with base rates; None: none
 
 
+class Answer(NamedTuple):
+    """What one member predicts for a batch of rows."""
+
+    predictions: Predictions
+    evidence: Evidence | None = None  # to explain them with; of a stacked ranker, where it was asked for
+
+
 def predict_batch(
     members: Sequence[Model], inputs: Inputs, prepared: Sequence[Any], rows: np.ndarray, request: Request
-) -> list[Predictions]:
+) -> list[Answer]:
     """The k best labels of some rows by each of the members, which share their ranking parts.
 
     `prepared`: the inputs as the encoder of each member takes them.
@@ -67,9 +76,11 @@ def predict_batch(
     first = members[0].reranker
     if first is None:  # the network alone: candidates are already in the order of their score p
         return [
-            member.searcher.search(query, request.k, excluded=request.excluded, explain=request.explain)
-            if request.candidates is None
-            else member.searcher.rank_candidates(query, request.k, request.candidates, explain=request.explain)
+            Answer(
+                member.searcher.search(query, request.k, excluded=request.excluded, explain=request.explain)
+                if request.candidates is None
+                else member.searcher.rank_candidates(query, request.k, request.candidates, explain=request.explain)
+            )
             for member, query in zip(members, queries, strict=True)
         ]
     # candidates and features
@@ -86,10 +97,13 @@ def predict_batch(
     # score, top k
     answers = []
     for member, found, reference in zip(members, features, references, strict=True):
-        assert member.reranker is not None
-        answers.append(member.reranker.rank(found, request.k, explain=request.explain, reference=reference))
-    if request.without_evidence is not None:
-        answers = [_with_base_rates(answer, members[0], request) for answer in answers]
+        ranker = member.reranker
+        assert ranker is not None
+        ranked = ranker.rank(found, request.k, explain=request.explain, reference=reference)
+        if request.without_evidence is not None:
+            ranked = _with_base_rates(ranked, members[0], request)
+        evidence = Evidence(ranker.parts, ranker.score_model, found, reference) if request.explain else None
+        answers.append(Answer(ranked, evidence))
     return answers
 
 
@@ -173,7 +187,7 @@ class Predictor:
         rare
             0 to 1: how strongly rare labels are preferred (`core/propensity.py`).
         explain
-            Add the parts of each score.
+            Add the parts of each score, and with a stacked ranker explanations (`ranking/explanation.py`).
         """
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
@@ -186,14 +200,18 @@ class Predictor:
         lists = self._candidate_lists(candidates, allow, len(given))
         blocked = self.label_numbers(block or [], "block")
         wanted = max(k, DEPTH) if rare else k  # re-ranking must be able to bring up labels from below the k best
+
+        def finish(found: Predictions) -> Predictions:
+            if rare:
+                found = rerank_by_propensity(found, propensity_of(self.first), rare, k)
+            return found if threshold is None else found.above(threshold)
+
         words = known_words(given)
         found = self._predict(
-            given, wanted, lambda rows: self._excluded(blocked, ids, rows), words=words, lists=lists, explain=explain
-        )
-        if rare:
-            found = rerank_by_propensity(found, propensity_of(self.first), rare, k)
-        found = replace(found, ids=ids, label_ids=self.first.labels.ids, known_words=words)
-        return found if threshold is None else found.above(threshold)
+            given, wanted, lambda rows: self._excluded(blocked, ids, rows), words=words, lists=lists, finish=finish,
+            explain=explain,
+        )  # fmt: skip
+        return replace(found, ids=ids, label_ids=self.first.labels.ids, known_words=words)
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of the rows of a dataset, without the pairs that it excludes (rows x L): for evaluation."""
@@ -210,9 +228,11 @@ class Predictor:
         *,
         words: np.ndarray | None,
         lists: list[np.ndarray] | None = None,
+        finish: Callable[[Predictions], Predictions] = lambda found: found,
         explain: bool = False,
     ) -> Predictions:
-        """All batches, combined over the members."""
+        """All batches, combined over the members; `finish` chooses among the labels of a batch before they are
+        explained."""
         k = min(k, len(self.first.labels))
         longest = max(map(len, lists), default=0) if lists else 0
         depth = min(self.depth(k, longest), len(self.first.labels))
@@ -224,12 +244,28 @@ class Predictor:
                 candidates = None if lists is None else _without(lists, excluded, rows)
                 places = None if blank is None or not blank[rows].any() else np.flatnonzero(blank[rows])
                 request = Request(depth, excluded, candidates, explain, places)
-                answers: dict[int, Predictions] = {}
+                answers: dict[int, Answer] = {}
                 for group, prepared in groups:
                     found = predict_batch(group, inputs, prepared, rows, request)
                     answers |= {id(member): answer for member, answer in zip(group, found, strict=True)}
-                pieces.append(self.combine([answers[id(member)] for member in self.all_members()], k))
-        return stack(pieces) if pieces else Predictions.empty(k, explain=explain)
+                ordered = [answers[id(member)] for member in self.all_members()]
+                combined = finish(self.combine([answer.predictions for answer in ordered], k))
+                pieces.append(self._explained(combined, ordered, inputs, rows) if explain else combined)
+        if pieces:
+            return stack(pieces)
+        nothing = finish(Predictions.empty(k, explain=explain))
+        return replace(nothing, explanations=[]) if explain and self.first.reranker is not None else nothing
+
+    def _explained(
+        self, found: Predictions, answers: Sequence[Answer], inputs: Inputs, rows: np.ndarray
+    ) -> Predictions:
+        """With explanations of the labels that are left; as it is where there is no stacked ranker."""
+        evidence = [answer.evidence for answer in answers if answer.evidence is not None]
+        if not evidence:
+            return found
+        vectorizer = self.first.vectorizer
+        words = None if vectorizer is None else vectorizer.words.words
+        return replace(found, explanations=explain_labels(evidence, inputs.bow_rows(rows), found.labels, words))
 
     def _without_evidence(self, inputs: Inputs, words: np.ndarray | None) -> np.ndarray | None:
         """A mask of the inputs that are answered with base rates; None for the usual case that there are none.

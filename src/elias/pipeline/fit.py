@@ -45,6 +45,7 @@ from .ranking_steps import (
     model_parts_step,
     open_reranker,
     score_model_step,
+    training_texts_steps,
 )
 from .run_folder import Run
 from .tokens_step import tokens_step
@@ -65,7 +66,8 @@ def build_model(context: FitContext) -> Path:
         else:
             held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
         score_model = score_model_step(context, held_out, after=features.folder)
-        ranking = RankingSteps(model_parts_step(context, features, network), score_model, held_out)
+        parts, texts = model_parts_step(context, features, network), training_texts_steps(context, features)
+        ranking = RankingSteps(parts, score_model, texts, held_out)
 
     def model() -> Model:
         return assembled(context, features, network, ranking)

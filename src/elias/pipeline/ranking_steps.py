@@ -1,9 +1,10 @@
-"""Steps 60 to 80 of a run: ranking parts -> held-out predictions -> score model.
+"""Steps 60 to 82 of a run: ranking parts -> held-out predictions -> score model.
 
     60-ranking       inverted index, k-NN, label tree and linear ranker of the training rows
     65-held-out      candidates and features of the held-out rows; without test rows also what baselines answer to them
     70-score-model   learned on the held-out rows: those of 65, or of all folds; and out-of-fold predictions for them
     80-ranking       the ranking parts of all rows, held out or not: what the model answers with
+    82-texts         excerpts of the training texts that vote, for explanations
 
 With folds (`fold-0/`, `fold-1/` ...: runs of the same kind inside this one, up to 65) no rows are held out for the
 score model here, and 60 and 65 are built in the folds only. If no training row is held out at all, not even for
@@ -41,6 +42,7 @@ from ..ranking.linear_ranker import save_ranker, train_ranker, with_embedding
 from ..ranking.reranker import NAME as SUMMARY
 from ..ranking.reranker import Reranker, load_parts
 from ..ranking.score_model import ScoreModel
+from ..ranking.training_texts import TrainingTexts
 from .context import FitContext
 from .features_step import FeatureSet, all_rows, holds_out_training_rows
 from .network_steps import TrainedNetwork, open_network
@@ -56,12 +58,13 @@ class RankingSteps:
 
     parts: Path
     score_model: Path
+    texts: Sequence[Path]  # excerpts of training texts: one folder, or none
     held_out: Sequence[Path]  # of all folds
 
     @property
-    def folders(self) -> tuple[Path, Path]:
+    def folders(self) -> tuple[Path, ...]:
         """What the model is made of."""
-        return self.parts, self.score_model
+        return self.parts, self.score_model, *self.texts
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ def _parts_step(
 ) -> Path:
     s = context.settings
     sections = (s.inverted_index, s.knn, s.linear_ranker, s.label_tree)
-    depends: dict[str, Any] = {type(section).__name__: vars(section) for section in sections}
+    depends: dict[str, Any] = {type(section).__name__: dict(vars(section)) for section in sections}
+    del depends["KNNSettings"]["keep_texts"]  # it decides about 82-texts only
     depends |= {"network_candidates": s.ranking.network_candidates, "seed": s.run.seed}
 
     def build(folder: Path) -> None:
@@ -225,6 +229,24 @@ def open_reranker(context: FitContext, steps: RankingSteps, counts: np.ndarray, 
     sizes = {name: _summary(context.settings)[name] for name in ("network_candidates", "word_candidates")}
     parts = _open_parts(context, steps.parts, counts, n_words, dim)
     return Reranker(parts=parts, score_model=ScoreModel.load(steps.score_model), **sizes)
+
+
+# -- 82: training texts -----------------------------------------------------------------------------------------------
+
+
+def training_texts_steps(context: FitContext, features: FeatureSet) -> list[Path]:
+    """82: excerpts of the rows that vote in the model; no step where none vote or none are kept."""
+    knn, rows = context.settings.knn, context.data.train
+    if not knn.neighbors or not knn.keep_texts:
+        return []
+
+    def build(folder: Path) -> None:
+        # The ranking parts of a model are built from every training row (80, or 60 where that is the same).
+        voters = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
+        TrainingTexts.of(rows.texts, rows.ids, voters).save(folder)
+
+    # A step of its own, so that members of an ensemble share the file.
+    return [context.run.step("82-texts", {}, build, after=[features.folder])]
 
 
 # -- 65, 70: held-out predictions and the score model -----------------------------------------------------------------

@@ -52,6 +52,7 @@ from .label_tree import LabelTree
 from .linear_ranker import with_embedding
 from .margins import Margins
 from .sparse_rows import SparseRows, csr_arrays, new_sums
+from .training_texts import TrainingTexts
 
 __all__ = ["FEATURES", "Features"]  # shared with the kernels, where they are defined
 
@@ -87,6 +88,7 @@ class RankingParts:
     knn: KNN
     counts: np.ndarray  # n_l
     sees_phi: bool = False  # the ranker's rows are on [tf-idf, phi], not on tf-idf alone
+    texts: TrainingTexts | None = None  # excerpts of the texts that vote, for explanations
     threads: int = 1
 
     @cached_property

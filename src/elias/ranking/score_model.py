@@ -114,8 +114,14 @@ class LearnedScore:
         return scores
 
     def of_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        return self.of_standardized(self.standardized(inputs))
+
+    def standardized(self, inputs: np.ndarray) -> np.ndarray:
+        """x: mean 0 and spread 1 over the candidates of held-out rows, clipped."""
+        return np.asarray(np.clip((inputs - self.mean) / self.spread, -FARTHEST, FARTHEST))
+
+    def of_standardized(self, x: np.ndarray) -> np.ndarray:
         """The formula."""
-        x = np.clip((inputs - self.mean) / self.spread, -FARTHEST, FARTHEST)
         score: np.ndarray = x @ self.linear + np.tanh(x @ self.hidden + self.shift) @ self.out + np.float32(self.bias)
         return score
 
@@ -160,11 +166,17 @@ class ScoreModel:
         """The score of every candidate [B, m]; `reference` as in `ReferenceScores`."""
         if self.learned is not None:
             return self.learned(features, reference, threads=threads)
+        if self.tree is not None:
+            return self.of_tree_inputs(tree_inputs(features, self.loss))
         product: np.ndarray = p_of(features) * q_of(features.values[:, FEATURES.index("margin")], self.loss)
+        return product
+
+    def of_tree_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        """The paper's scores from [..., 4]: p, q, p q and n_l."""
+        product: np.ndarray = inputs[..., 2]
         if self.tree is None:
             return product
-        mixed = self.tree_weight * self.tree(tree_inputs(features, self.loss)) + (1 - self.tree_weight) * product
-        return np.asarray(mixed, dtype=np.float32)
+        return np.asarray(self.tree_weight * self.tree(inputs) + (1 - self.tree_weight) * product, dtype=np.float32)
 
     def top_k(
         self, labels: np.ndarray, scores: np.ndarray, k: int, *, threads: int = 1

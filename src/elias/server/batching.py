@@ -174,8 +174,7 @@ def compute(batch: Sequence[Slice]) -> list[list[str]]:
     if first.options.labels is not None:
         options["allow"] = first.options.labels
     k = max(piece.job.options.k for piece in batch)
-    explain = any(piece.job.options.explain for piece in batch)
-    predictions = first.served.model.predict(texts, k, ids=ids, explain=explain, **options)
+    predictions = first.served.model.predict(texts, k, ids=ids, explain=first.options.explain, **options)
     lines, row = [], 0
     for piece in batch:
         lines.append(result_lines(predictions, row, piece))

@@ -34,10 +34,10 @@ class PredictOptions:
     def batch_key(self) -> tuple[object, ...]:
         """Requests with equal keys can share a call of the model.
 
-        Small k and explain may differ: the k best labels are the first k of a longer list, and parts that were not
-        requested are left out of the answer.
+        Small k may differ: the k best labels are the first k of a longer list. Explaining takes longer than
+        predicting, so requests that do not ask for it do not share a batch with those that do.
         """
-        return self.threshold, self.labels, self.k if self.k > SMALL_K else 0
+        return self.threshold, self.labels, self.k if self.k > SMALL_K else 0, self.explain
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,7 @@ def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list
     # Lists, not arrays: reading single numbers out of an array would take most of the time here.
     labels, scores = predictions.labels[window].tolist(), predictions.scores[window].tolist()
     parts: dict[str, list[list[Any]]] = {}
+    explanations = predictions.explanations if options.explain else None
     if options.explain:
         parts = {name: values[window].tolist() for name, values in (predictions.parts or {}).items()}
     known = predictions.known_words
@@ -51,6 +52,8 @@ def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list
             for name, values in parts.items():
                 value = values[row][column]
                 record[name] = round_score(value) if isinstance(value, float) else value
+            if explanations is not None:
+                record["explanation"] = explanations[first_row + row][column]
             suggestions.append(record)
         head: dict[str, Any] = {} if ids is None else {"id": ids[row]}
         if words is not None:

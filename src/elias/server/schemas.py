@@ -61,6 +61,28 @@ class ReloadRequest(RequestBody):
     model: str | None = Field(None, description="only this model; otherwise all")
 
 
+class ExplainedWord(BaseModel):
+    word: str
+    weight: float = Field(description="above 0: for the label; below: against it")
+
+
+class SimilarText(BaseModel):
+    id: str | None = Field(description="of the training row, where it has one and the model keeps it")
+    text: str = Field(description="its first 200 characters; empty where the model keeps no texts")
+    similarity: float
+    row: int = Field(description="number of the training row, from 0")
+
+
+class Explanation(BaseModel):
+    words: list[ExplainedWord] = Field(description="the words of the text that count most, at most 6, strongest first")
+    texts: list[SimilarText] = Field(description="the nearest training texts that have the label, at most 3")
+    contributions: dict[str, float] = Field(
+        description="base, network, label text, label's texts, linear classifiers, similar texts, popularity; together "
+        "they are the score"
+    )
+    score: float = Field(description="before calibration")
+
+
 class Suggestion(BaseModel):
     model_config = ConfigDict(extra="allow")  # explain adds the parts that the model has
     label: str
@@ -70,6 +92,7 @@ class Suggestion(BaseModel):
     cluster_score: float | None = None
     edge_score: float | None = None
     classifier: float | None = None
+    explanation: Explanation | None = Field(None, description="explain, with a stacked ranker")
 
 
 class Result(BaseModel):

@@ -28,6 +28,7 @@ from .queue import PredictOptions
 from .schemas import PredictRequest, RequestBody
 
 LARGE_BODY = 1 << 16  # bytes; parsing a larger one would hold up the event loop
+EXPLAINED = 10  # an explained label is as long as so many others
 Body = TypeVar("Body", bound=RequestBody)
 
 
@@ -147,7 +148,8 @@ def predict_options(request: PredictRequest, served: Served, limits: Limits) -> 
     if request.k > limits.k:
         raise invalid(f"k={request.k}: ask for at most {limits.k:,} labels", "k")
     k = min(request.k, len(served.model.labels))
-    if not request.stream and n_texts * k > limits.answers:
+    most = limits.answers // EXPLAINED if request.explain else limits.answers
+    if not request.stream and n_texts * k > most:
         message = f'{n_texts:,} texts with {k:,} labels each are too many for one answer; set "stream": true'
         raise invalid(message, "stream")
     if request.threshold is not None and not served.model.gives_probabilities:
