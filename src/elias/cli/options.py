@@ -11,12 +11,17 @@ from ..core.errors import SettingsError
 def add_fields(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("fields of the data, where they are not recognized")
     group.add_argument(
-        "--text", action="append", metavar="FIELD", help="field of the text; several (a,b or --text a --text b) are joined"
+        "--text",
+        action="append",
+        metavar="FIELD",
+        help="field of the text; several (a,b or --text a --text b) are joined",
     )
     group.add_argument("--labels", metavar="FIELD", help="field of the labels")
     group.add_argument("--id", metavar="FIELD", help="field of the row's own id")
     group.add_argument(
-        "--separator", metavar="TEXT", help='between the labels of a cell, e.g. ";", or tab, or none (one label per cell)'
+        "--separator",
+        metavar="TEXT",
+        help='between the labels of a cell, e.g. ";", or tab, or none (one label per cell)',
     )
 
 
