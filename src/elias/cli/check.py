@@ -83,4 +83,4 @@ def summed_up(lines: list[str]) -> list[str]:
 
 
 def _without_values(line: str) -> str:
-    return re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "", line)
+    return re.sub(r"\d+|'[^']*'|(?<!field )\"[^\"]*\"", "", line)

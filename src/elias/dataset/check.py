@@ -73,7 +73,9 @@ def check(dataset: Dataset) -> Report:
         texts_per_label_mean=float(used.mean()) if len(used) else 0.0,
         texts_per_label_median=float(np.median(used)) if len(used) else 0.0,
         texts_per_label_max=int(used.max()) if len(used) else 0,
-        rows_named_like_labels=0 if dataset.settings.exclude_own_id else sum(map(len, _rows_of_labels(dataset).values())),
+        rows_named_like_labels=0
+        if dataset.settings.exclude_own_id
+        else sum(map(len, _rows_of_labels(dataset).values())),
         mirrored_test_pairs=_mirrored_pairs(dataset),
         splits={name: _split(name, rows, train_texts) for name, rows in dataset.splits.items()},
         notes=list(dataset.notes),

@@ -437,7 +437,7 @@ def _text_records(
     for row, (text, labels) in enumerate(zip(rows.texts, rows.labels, strict=True)):
         values = {
             "text": text,
-            "labels": _plain(labels),
+            "labels": plain_labels(labels),
             "id": None if rows.ids is None else rows.ids[row],
             settings.group_field: None if rows.groups is None else rows.groups[row],
             settings.weight_field: None if rows.weights is None else rows.weights[row],
@@ -445,7 +445,7 @@ def _text_records(
         yield parser.parse(values, row)
 
 
-def _plain(labels: object) -> object:
+def plain_labels(labels: object) -> object:
     """Sets, arrays and the like as lists; texts and dicts stay as they are, for the parser to accept or refuse."""
     if isinstance(labels, str | bytes | dict | list | tuple) or labels is None:
         return labels

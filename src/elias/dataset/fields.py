@@ -164,13 +164,17 @@ def resolve_fields(columns: Columns, given: Fields = Fields(), *, labels_needed:
     text, labels = text or _usual_text(usual, labels), labels or _usual_labels(usual, text or ())
     if columns.has_header and not given.text and not given.labels and not usual.keys() & USUAL_NAMES:
         _check_header(columns)
-    row_id = row_id or next((usual[name] for name in IDS if name in usual and _serves(usual[name], name, columns)), None)
+    row_id = row_id or next(
+        (usual[name] for name in IDS if name in usual and _serves(usual[name], name, columns)), None
+    )
     if text is None or (labels is None and labels_needed):
         taken = {*(text or ()), labels, row_id, *columns.not_for_labels}
         others = [name for name in names if name not in taken and _normal(name) not in IDS]
         kinds = {name: _kind(columns.values(name)) for name in others}
         if text is None and (found := [name for name, kind in kinds.items() if kind == "text"]) and len(found) == 1:
             text = (found[0],)
+        if text is None and labels is not None and len(others) == 1 and kinds[others[0]] == "labels":
+            text = (others[0],)  # short texts
         candidates = [name for name, kind in kinds.items() if kind == "labels" and name not in (text or ())]
         usual_candidates = [name for name in candidates if _normal(name) in LABELS]
         if labels is None and len(candidates) == 1 and len(usual_candidates) in (0, 1):
@@ -260,7 +264,7 @@ def _question(columns: Columns, text: tuple[str, ...] | None, labels: str | None
     missing = "text and labels" if text is None and labels is None else "text" if text is None else "labels"
     options = {"text and labels": "--text COLUMN --labels COLUMN", "text": "--text COLUMN", "labels": "--labels COLUMN"}
     return DataError(
-        f"cannot tell which field holds the {missing}; there are {quoted(columns.names)}; say {options[missing]}",
+        f"cannot tell which field holds the {missing}; there are {quoted(columns.names)}; say {options[missing]} (text=, labels= in Python)",
         file=columns.file,
     )
 

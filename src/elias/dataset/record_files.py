@@ -38,9 +38,7 @@ GOOD_SHARE = 0.9  # of the rows that have as many cells as the header, for the u
 Row = tuple[int, Mapping[str, object]]
 
 
-def load_record_files(
-    folder: Folder, given: Fields, settings: DatasetSettings, log: ReadLog
-) -> DatasetRecords | None:
+def load_record_files(folder: Folder, given: Fields, settings: DatasetSettings, log: ReadLog) -> DatasetRecords | None:
     files = {split: file for split in SPLIT_WORDS if (file := folder.split_file(split)) is not None}
     if "train" not in files:
         files = {split: file for split in SPLIT_WORDS if (file := _fasttext_file(folder, split)) is not None}
@@ -196,7 +194,11 @@ def _columns(found: dict[str, object]) -> list[object] | None:
     if len(values) > 1 and len(lists) == len(values) and len(set(map(len, lists))) == 1:
         return [dict(zip(found, row, strict=True)) for row in zip(*lists, strict=True)]
     columns = [value for value in values if isinstance(value, dict)]
-    if len(values) > 1 and len(columns) == len(values) and all(column.keys() == columns[0].keys() for column in columns):
+    if (
+        len(values) > 1
+        and len(columns) == len(values)
+        and all(column.keys() == columns[0].keys() for column in columns)
+    ):
         return [{name: column[key] for name, column in zip(found, columns, strict=True)} for key in columns[0]]
     return None
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
+import numpy as np
+
 from ..core.errors import DataError, did_you_mean
 from .defects import MISSING_VALUE, NOT_SEPARATED, ZERO_WEIGHT, ReadLog, place
 from .fields import MISSING_WORDS, Columns, Fields, is_missing, quoted, resolve_fields
@@ -115,7 +117,8 @@ class RecordReader:
             shown = ", ".join(f'"{self.label_set.ids[number]}"' for number in read.numbers[:2].tolist())
             labels = f"split at {shown_separator(fields.separator)} ({per_row}, e.g. {shown})"
         else:
-            labels = "(one per row)" if fields.separator == "" else f"({per_row})"
+            is_single = bool(np.all(np.diff(read.starts) <= 1)) and (fields.separator == "" or len(read) > 1)
+            labels = "(one per row)" if is_single else f"({per_row})"
         parts = [f"text from {' + '.join(fields.text or ())}", f"labels from {fields.labels} {labels}"]
         parts += [f"id from {fields.id}"] if read.ids is not None else []
         parts += [f"groups from {self.settings.group_field}"] if read.groups is not None else []
@@ -160,7 +163,7 @@ class RecordParser:
         shown = shown_separator(candidate).strip('"')
         message = (
             f"cannot tell whether {shown_separator(candidate)} separates labels or belongs to them, as in "
-            f'"{_cut(example)}"; say --separator "{shown}" or --separator none'
+            f'"{_cut(example)}"; say --separator "{shown}" or --separator none (separator= in Python)'
         )
         return DataError(message, file=self.file, line=line, field=self.fields.labels)
 
@@ -298,7 +301,9 @@ def row_text(row: Mapping[str, object], fields: Fields, file: Path | str, line: 
         elif not is_missing(value, words=words):
             text = _as_text(value)
             if text is None:
-                remedy = "name its fields with --text, or write it as one text" if isinstance(value, dict) else "join it"
+                remedy = (
+                    "name its fields with --text, or write it as one text" if isinstance(value, dict) else "join it"
+                )
                 raise DataError(f"{_shown(value)}, not a text; {remedy}", file=file, line=line, field=field)
             parts.append(text)
     if not is_there:

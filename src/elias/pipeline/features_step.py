@@ -92,10 +92,10 @@ def _write(context: FitContext, folder: Path) -> None:
         write_csr(folder / "bow-train", bow)
         for name in ("validation", "calibration"):
             if held_out_of(data) is data.train:
-                held_out = vectorizer.transform_counts(context.tokens.of(parts[name], NO_LABELS))
+                words = vectorizer.transform_counts(context.tokens.of(parts[name], NO_LABELS))
             else:
-                held_out = vectorizer.transform(held_out_of(data).take(parts[name]).texts or [])
-            write_csr(folder / f"bow-{name}", held_out)
+                words = vectorizer.transform(held_out_of(data).take(parts[name]).texts or [])
+            write_csr(folder / f"bow-{name}", words)
     elif sp.issparse(train.vectors):
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
     else:
