@@ -116,8 +116,8 @@ def save_parts(parts: RankingParts, folder: Path) -> None:
         parts.tree.save(folder)
     if parts.knn.neighbors:
         parts.knn.save(folder)
-    if parts.texts is not None:
-        parts.texts.save(folder)
+        if parts.texts is not None:
+            parts.texts.save(folder)
 
 
 def load_parts(
