@@ -24,7 +24,7 @@ def add_fields(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
         group.add_argument(
             "--separator",
             metavar="TEXT",
-            help='between labels of a cell, e.g. ";", or tab, or none (one label per cell)',
+            help='between labels of a cell, e.g. ";", or tab, or none (a cell is one label)',
         )
 
 
