@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import resource
@@ -71,7 +72,7 @@ def read(path: Path) -> bytes:
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.csv", "out.tsv.gz", "out.parquet"])
 @pytest.mark.parametrize("calls", [1, 3, 5, 9])
 def test_goes_on_where_it_stopped(
     run: Run,
@@ -95,7 +96,8 @@ def test_goes_on_where_it_stopped(
     assert code == 0
     assert (f"continuing after {safe} rows" in err) == (safe > 0)
     assert cut.read_bytes() == whole.read_bytes()
-    assert len(read(cut).splitlines()) == 95
+    if ".jsonl" in name:
+        assert len(read(cut).splitlines()) == 95
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([rows.name, name, whole.name])
 
 
@@ -133,7 +135,7 @@ def test_a_broken_row_is_named_and_what_was_done_is_kept(
     out, lines = tmp_path / "out.jsonl", rows.read_text(encoding="utf-8").splitlines(keepends=True)
     rows.write_text("".join([*lines[:70], "{broken\n", *lines[70:]]), encoding="utf-8")
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
-    assert code == 2
+    assert code == 3
     assert f"{rows}:71" in err
     assert not out.exists()
     rows.write_text("".join(lines), encoding="utf-8")
@@ -161,11 +163,15 @@ def test_a_full_disk_and_then_more_room(run: Run, tiny_model_folder: Path, rows:
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_nothing_in_nothing_out(run: Run, tiny_model_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "none.txt").write_text("", encoding="utf-8")
-    for name in ("out.jsonl", "out.jsonl.gz"):
-        assert run("predict", tiny_model_folder, tmp_path / "none.txt", "-o", tmp_path / name)[0] == 0
-        assert read(tmp_path / name) == b""
+def test_nothing_in_nothing_out(
+    run: Run, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, expected in (
+        ("out.jsonl", b""), ("out.jsonl.gz", b""), ("out.csv", b"row,rank,label,label_text,score\n"),
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        assert run("predict", tiny_model_folder, "-", "-o", tmp_path / name)[0] == 0
+        assert read(tmp_path / name) == expected
 
 
 def test_one_writer_at_a_time(run: Run, tiny_model_folder: Path, rows: Path, tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ PER_LABEL = (
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "evaluate",
-        help="measure a model on labelled rows",
+        help="measure a model on labeled rows",
         description="P, nDCG, PSP, PSnDCG at 1, 3, 5 and R at 10, 20, 100 in percent: on the test rows of a dataset "
-        "folder, or on all rows of a labelled file, read like the data of the model.",
+        "folder, or on all rows of a labeled file, read like the data of the model.",
     )
     parser.add_argument("model", help="model folder")
-    parser.add_argument("data", help="a labelled file, or a dataset folder")
+    parser.add_argument("data", help="a labeled file, or a dataset folder")
     splits = ("test", "validation", "train")
     parser.add_argument("--split", choices=splits, help="which rows of a folder (default test)")
     add_fields(parser)
