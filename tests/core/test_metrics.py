@@ -256,7 +256,7 @@ def test_calibration_error_of_the_first_labels() -> None:
     labels = sp.csr_matrix(np.tile([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0], [0, 0, 0]], (CALIBRATION_BINS, 1)))
     predicted = np.tile(np.array([[0, 2, 1, -1]]), (n_rows, 1))
     probabilities = np.tile(np.array([[0.75, 0.25, 0.9, 0.0]]), (n_rows, 1))
-    # Of three rows with labels two have label 0: |0.75 - 2/3| first, and 0.25 second, never right.
+    # Two of the three rows with labels have label 0: |0.75 - 2/3| for the first labels; the second are never right.
     assert calibration_error_of(predicted, probabilities, labels, k=1) == pytest.approx(0.75 - 2 / 3)
     assert calibration_error_of(predicted, probabilities, labels, k=2) == pytest.approx(
         (0.75 - 2 / 3 + 0.25) / 2, abs=0.02
