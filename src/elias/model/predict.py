@@ -24,6 +24,7 @@ from ..encoders.encoder import Inputs
 from ..network.searcher import BATCH
 from ..ranking.features import candidate_features, features_of
 from ..ranking.score_model import ReferenceScores
+from .inputs import table_ids
 
 if TYPE_CHECKING:
     from .model import Model
@@ -117,12 +118,13 @@ class Predictor:
         Parameters
         ----------
         inputs
-            A text, a list of texts, or a matrix of the kind the model was trained on.
+            A text; a list, tuple, array, Series or generator of texts; a DataFrame with the fields that the model was
+            trained on; for a model of vectors a matrix with one row per input.
         k
             How many labels per input.
         ids
-            The inputs' own ids, returned with the predictions. Where the dataset says exclude_own_id, an input is never
-            given its own id.
+            The inputs' own ids, returned with the predictions; of a DataFrame, by default those of its field of ids.
+            Where the dataset says exclude_own_id, an input is never given its own id.
         candidates
             For each input, the only labels (ids) to score.
         allow
@@ -141,6 +143,7 @@ class Predictor:
         check_strength(rare)
         self.check_threshold(threshold)
         given = self.read(inputs)
+        ids = table_ids(inputs, self.first.fields) if ids is None else list(ids)
         for what, items in (("candidate lists", candidates), ("ids", ids)):
             if items is not None and len(items) != len(given):
                 raise InputError(f"{len(items)} {what} for {len(given)} inputs; give one for each")
@@ -205,8 +208,6 @@ class Predictor:
     def read(self, inputs: Any) -> Inputs:
         """Texts with their tf-idf, or vectors, checked."""
         first = self.first
-        if isinstance(inputs, str):
-            inputs = [inputs]
         return first.read_texts(inputs) if first.vectorizer is not None else first.read_vectors(inputs)
 
     def check_threshold(self, threshold: float | None) -> None:
