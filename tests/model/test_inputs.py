@@ -93,11 +93,17 @@ def test_no_texts_are_no_predictions(nothing: Any, model: Model) -> None:
         ([3], r"input 0 is int \(3\), not a text"),
         (["a" * 5, 10**80], r"input 1 is int \(1000.*\.\.\.\), not a text"),
         (pd.Series(["a", None]), "input 1 is .*a missing value"),
-        (np.array([["a", "b"], ["c", "d"]]), r"an array of shape \(2, 2\) is not a list of texts; pass one of its columns"),
+        (
+            np.array([["a", "b"], ["c", "d"]]),
+            r"an array of shape \(2, 2\) is not a list of texts; pass one of its columns",
+        ),
         (np.zeros((2, 3)), "trained on texts, not on vectors"),
         (np.zeros(3), "trained on texts, not on vectors"),
         (sp.csr_matrix((2, 3)), "trained on texts, not on vectors"),
-        (pd.DataFrame({"title": ["a"], "n": [1]}), r'a DataFrame is not a .* e.g. frame\["title"\]; it has "title", "n"'),
+        (
+            pd.DataFrame({"title": ["a"], "n": [1]}),
+            r'a DataFrame is not a .* e.g. frame\["title"\]; it has "title", "n"',
+        ),
         (pd.DataFrame(), "a DataFrame is not a list of texts"),
         (pd.Series([1, 2]), "input 0 is int"),
         (range(3), r"input 0 is int \(0\)"),
@@ -128,7 +134,9 @@ def test_a_table_with_the_fields_of_the_model(model: Model) -> None:
     assert found.ids == ["7", "8", "9"]
     assert ours.predict(frame, k=3, ids=pd.Series(["a", "b", "c"])).ids == ["a", "b", "c"]
     assert ours.predict(frame.drop(columns="sku"), k=3).ids is None
-    with pytest.raises(InputError, match=r'has no column "body", which the model reads its text from; it has "sku", "t'):
+    with pytest.raises(
+        InputError, match=r'has no column "body", which the model reads its text from; it has "sku", "t'
+    ):
         ours.predict(frame.drop(columns="body"))
 
 

@@ -99,9 +99,9 @@ class Predictions:
         return [[(self.label_ids[label], score) for label, score in self._row(row)] for row in range(len(self))]
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per input and label: `input` (its number), `id` (where ids were given), `rank` from 1, `label`, `score`.
+        """One row per input and label: `input` (its number), `id` (where ids were given), `rank`, `label`, `score`.
 
-        With `explain=True` also the parts of the score.
+        Ranks count from 1. With `explain=True` also the parts of the score.
         """
         try:
             import pandas as pd

@@ -1,8 +1,8 @@
 """What users pass to `predict`, as a list of texts or a matrix. Anything that is neither is one clear error.
 
-    texts      a text; a list, tuple, array, Series, generator of texts; a table with the fields that the model was
-               trained on
-    vectors    a dense or sparse matrix with one row per input, or nested lists
+texts      a text; a list, tuple, array, Series, generator of texts; a table with the fields that the model was
+           trained on
+vectors    a dense or sparse matrix with one row per input, or nested lists
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _listed(given: Any, fields: Fields) -> Sequence[Any]:
     if isinstance(given, bytes | bytearray | memoryview):
         raise InputError("bytes are not a text; decode them first: data.decode('utf-8')")
     if isinstance(given, Mapping | set | frozenset):
-        raise InputError(f"a {type(given).__name__} is not a list of texts: its order is not that of rows; {WANTED_TEXTS}")
+        raise InputError(
+            f"a {type(given).__name__} is not a list of texts: its order is not that of rows; {WANTED_TEXTS}"
+        )
     if isinstance(given, os.PathLike):
         raise InputError(
             f"{os.fspath(given)!s}: a path is not a text; on the command line `elias predict MODEL FILE` reads files, in "

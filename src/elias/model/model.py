@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ..network.searcher import Searcher
 from ..ranking.reranker import Reranker
 from .inputs import as_matrix, as_texts
 from .predict import Predictor
+from .serialization import Home
 
 
 @dataclass(kw_only=True, repr=False)
@@ -38,6 +39,7 @@ class Model(Predictor):
     reranker: Reranker | None = None  # None: the network alone
     use_kernels: bool = True  # False: the definitions in numpy and torch
     cpu_search: InitVar[CpuSearch | None] = None
+    home: Home | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self, cpu_search: CpuSearch | None) -> None:
         self.searcher = Searcher(self.network, cpu_search)
@@ -75,14 +77,10 @@ class Model(Predictor):
         matrix = as_matrix(inputs, int(self.about["dataset"]["features"]), sparse=is_sparse)
         return Inputs(vectors=matrix) if isinstance(matrix, np.ndarray) else Inputs(bow=matrix)
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model.
+    def content(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, one.name) for one in fields(self) if one.name != "home")
 
-        Parameters
-        ----------
-        folder
-            A folder that does not exist yet. It appears whole, or not at all.
-        """
+    def write(self, folder: Path) -> None:
         from .storage import save_model
 
-        save_model(self, Path(folder))
+        save_model(self, folder)

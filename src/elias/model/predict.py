@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +26,7 @@ from ..network.searcher import BATCH
 from ..ranking.features import candidate_features, features_of
 from ..ranking.score_model import ReferenceScores
 from .inputs import table_ids
+from .serialization import Home, Reduced, reduced
 
 if TYPE_CHECKING:
     from .model import Model
@@ -81,7 +83,9 @@ def predict_batch(
 
 
 class Predictor:
-    """What a model and an ensemble have in common: `predict`."""
+    """What a model and an ensemble have in common: `predict`, `save`, and how they are copied and pickled."""
+
+    home: Home | None  # the folder with the same content, if there is one
 
     def all_members(self) -> Sequence[Model]:
         """The members of an ensemble; a model is its only one."""
@@ -202,6 +206,40 @@ class Predictor:
         """Rows at once; fewer where long candidate lists would need much memory."""
         most = MOST_CANDIDATES if self.first.reranker is None else MOST_CANDIDATES // FEATURE_FLOATS
         return min(BATCH, max(1, most // max(1, longest)))
+
+    # -- saved, copied, pickled ---------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model, or all members of the ensemble.
+
+        Parameters
+        ----------
+        folder
+            A folder that does not exist yet. It appears whole, or not at all.
+        """
+        self.write(Path(folder))
+        if self.home is None or not self.home.holds(self.content()):
+            self.remember(Path(folder))
+
+    def write(self, folder: Path) -> None:
+        """What `save` does with the files."""
+        raise NotImplementedError
+
+    def content(self) -> tuple[Any, ...]:
+        """Everything that `write` writes, as it is held in memory."""
+        raise NotImplementedError
+
+    def remember(self, folder: Path) -> None:
+        """From now on, what is pickled is this folder, until it or the model changes (`serialization.py`)."""
+        object.__setattr__(self, "home", Home.of(folder, self.content()))  # an ensemble is frozen
+
+    def __reduce__(self) -> Reduced:
+        return reduced(self)
+
+    def __copy__(self) -> Self:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)  # everything is shared; `deepcopy` opens the model anew
+        return copied
 
     # -- what users give, checked ----------------------------------------------------------------------------------
 

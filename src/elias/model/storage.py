@@ -102,6 +102,7 @@ def load_model(
     )
     if (folder / reranker.NAME).exists():
         model.reranker = _reranker(folder, model, shared)
+    model.remember(folder)
     return model
 
 
