@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,9 +94,7 @@ def test_the_text_form_is_one_short_line() -> None:
 
 def test_a_notebook_shows_a_small_table_of_escaped_names() -> None:
     found = example(["<b>one</b>", "two & three"])
-    html = Predictions(
-        labels=found.labels, scores=found.scores, ids=found.ids, label_ids=["a", "b", "<c>"]
-    )._repr_html_()
+    html = replace(found, label_ids=["a", "b", "<c>"])._repr_html_()
     assert "<c>" not in html
     assert "<b>" not in html
     assert "&lt;c&gt; <small>0.900</small>" in html

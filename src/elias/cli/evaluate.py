@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
 
     from ..core.metrics import format_metrics
     from ..dataset import load_dataset
-    from ..evaluation.evaluate import evaluate_model
     from ..model.ensemble import load
+    from ..model.evaluate import evaluate_model
 
     if args.per_label and Path(args.per_label).is_dir():
         raise InputError(f"--per-label {args.per_label}: is a folder; name a file")

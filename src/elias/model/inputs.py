@@ -52,8 +52,8 @@ def _listed(given: Any, fields: Fields) -> Sequence[Any]:
         )
     if isinstance(given, os.PathLike):
         raise InputError(
-            f"{os.fspath(given)!s}: a path is not a text; on the command line `elias predict MODEL FILE` reads files, in "
-            f"Python {WANTED_TEXTS}"
+            f"{os.fspath(given)!s}: a path is not a text; `elias predict MODEL FILE` reads files, in Python "
+            f"{WANTED_TEXTS}"
         )
     if isinstance(given, Sequence):
         return given
@@ -103,8 +103,8 @@ def _table_texts(table: Any, fields: Fields) -> list[str]:
     if missing:
         wanted = ", ".join(f'"{name}"' for name in missing)
         raise InputError(
-            f"this {kind} has no column {wanted}, which the model reads its text from; it has {shown}; rename a column, "
-            "or pass the column of texts"
+            f"this {kind} has no column {wanted}, which the model reads its text from; it has {shown}; rename a "
+            "column, or pass the column of texts"
         )
     columns = [list(table[name]) for name in fields.text]
     return [" ".join(part for part in map(_cell, cells) if part) for cells in zip(*columns, strict=True)]

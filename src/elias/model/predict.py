@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from ..core.errors import InputError, did_you_mean
 from ..core.predictions import Predictions, stack
 from ..core.propensity import DEPTH, check_strength, propensity_of, rerank_by_propensity
 from ..core.ragged import Ragged
+from ..dataset.fields import Fields
 from ..encoders.encoder import Inputs
 from ..network.searcher import BATCH
 from ..ranking.features import candidate_features, features_of
@@ -29,6 +30,8 @@ from .inputs import table_ids
 from .serialization import Home, Reduced, reduced
 
 if TYPE_CHECKING:
+    from .ensemble import Ensemble
+    from .evaluate import Evaluation
     from .model import Model
 
 MOST_CANDIDATES = 1 << 22  # scored at once
@@ -83,7 +86,7 @@ def predict_batch(
 
 
 class Predictor:
-    """What a model and an ensemble have in common: `predict`, `save`, and how they are copied and pickled."""
+    """What a model and an ensemble have in common: `predict`, `evaluate`, `save`, copies and pickles."""
 
     home: Home | None  # the folder with the same content, if there is one
 
@@ -161,6 +164,38 @@ class Predictor:
             found = rerank_by_propensity(found, propensity_of(self.first), rare, k)
         found = replace(found, ids=ids, label_ids=self.first.labels.ids)
         return found if threshold is None else found.above(threshold)
+
+    def evaluate(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        split: str | None = None,
+        text: str | Sequence[str] | None = None,
+        id: str | None = None,
+        separator: str | None = None,
+        rare: float = 0.0,
+    ) -> Evaluation:
+        """P, nDCG, PSP, PSnDCG and R on labeled rows, in percent.
+
+        Parameters
+        ----------
+        data
+            Whatever `elias.fit` takes: a file or folder, a DataFrame, texts, a Dataset.
+        labels
+            The labels of the texts, or the name of the field with the labels.
+        split
+            Which rows; default: the test rows, or all rows of data that has no splits.
+        text, id, separator
+            Names of the fields, and what stands between two labels of a cell; default: those of the training data.
+        rare
+            As in `predict`.
+        """
+        from .evaluate import evaluate_given
+
+        field, labels = (labels, None) if isinstance(labels, str) else (None, labels)
+        fields = Fields.of(text, field, id, separator)
+        return evaluate_given(cast("Model | Ensemble", self), data, labels, fields, split=split, rare=rare)
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of the rows of a dataset, without the pairs that it excludes (rows x L): for evaluation."""

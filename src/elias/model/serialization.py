@@ -1,11 +1,11 @@
-"""How a model or an ensemble is pickled, copied and sent to other processes: by its folder, or by the bytes of its files.
+"""How a model is pickled, copied and sent to other processes: by its folder, or by the bytes of its files.
 
     folder     where it was loaded from or saved to, as long as the files there are the same; the other process opens it
                again, memory-mapped, so that all processes share the pages
     bytes      every file of the folder that `save` would write, for a model that has no such folder
 
-What is pickled is the name of the folder, or safetensors, JSON and .npy bytes: no object of ours, and nothing on disk is a
-pickle. Changes that are made to the arrays of a model in memory do not go with its folder: use `dataclasses.replace`.
+What is pickled is the name of the folder, or safetensors, JSON and .npy bytes: no object of ours, and no file of ours
+is a pickle. Arrays that were changed in place do not go with the folder: make another model with `dataclasses.replace`.
 """
 
 from __future__ import annotations
