@@ -30,6 +30,7 @@ from ..core.predictions import Predictions
 from ..core.propensity import PropensityModel, check_strength, propensity_of, rerank_by_propensity
 from ..dataset import Dataset, LabelSet, Rows
 from ..dataset.fields import Fields
+from ..dataset.objects import dataset_from
 from .ensemble import Ensemble
 from .model import Model
 
@@ -74,8 +75,6 @@ def evaluate_given(
         if labels is not None:
             raise InputError("labels: a Dataset has its own; leave them out")
         return evaluate_model(model, data, split or "test", rare=rare)
-    from ..dataset.objects import dataset_from
-
     read = dataset_from(data, labels, fields=fields.or_else(model.first.fields))
     is_folder = isinstance(data, str | Path) and Path(data).is_dir()
     if not is_folder:  # no dataset.toml says otherwise

@@ -7,7 +7,6 @@ vectors    a dense or sparse matrix with one row per input, or nested lists
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -16,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.errors import InputError
-from ..dataset.fields import Fields
+from ..dataset.fields import Fields, is_missing
+from ..dataset.record_parser import row_text
 
 WANTED_TEXTS = "pass a text, or a list, array, Series or generator of texts"
 WANTED_VECTORS = "this model was trained on vectors; pass a matrix with one row per input"
@@ -72,7 +72,7 @@ def _kind(value: Any) -> str:
 
 def _remedy(value: Any) -> str:
     """What to do about an item that is no text."""
-    if _is_missing(value):
+    if is_missing(value):
         return ': a missing value; leave it out, or put "" in its place'
     if isinstance(value, bytes):
         return "; decode it first: data.decode('utf-8')"
@@ -107,21 +107,8 @@ def _table_texts(table: Any, fields: Fields) -> list[str]:
             "column, or pass the column of texts"
         )
     columns = [list(table[name]) for name in fields.text]
-    return [" ".join(part for part in map(_cell, cells) if part) for cells in zip(*columns, strict=True)]
-
-
-def _cell(value: Any) -> str:
-    """A cell of a table as a text; a missing value is none."""
-    if isinstance(value, str):
-        return value
-    return "" if _is_missing(value) else str(value)
-
-
-def _is_missing(value: Any) -> bool:
-    """None, NaN, and what pandas has for them."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and math.isnan(value)
+    rows = (dict(zip(fields.text, cells, strict=True)) for cells in zip(*columns, strict=True))
+    return [row_text(row, fields, kind, number) for number, row in enumerate(rows)]
 
 
 def table_ids(table: Any, fields: Fields) -> list[str] | None:

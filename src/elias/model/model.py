@@ -64,8 +64,7 @@ class Model(Predictor):
     @cached_property
     def fields(self) -> Fields:
         """The fields of the data that the model was trained on, as far as it remembers them."""
-        kept = self.about.get("dataset", {}).get("fields") or {}
-        return Fields.of(kept.get("text"), kept.get("labels"), kept.get("id"), kept.get("separator"))
+        return Fields.from_dict(self.about.get("dataset", {}).get("fields") or {})
 
     def read_texts(self, inputs: Any) -> Inputs:
         texts = as_texts(inputs, self.fields)

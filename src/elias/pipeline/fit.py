@@ -24,6 +24,8 @@ from ..core.progress import SILENT, Progress, progress_as_asked
 from ..core.settings import Settings
 from ..dataset import Dataset
 from ..dataset.fields import Fields
+from ..dataset.label_names import with_names
+from ..dataset.objects import dataset_from
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
@@ -191,8 +193,6 @@ def _settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
 def _dataset_of(data: Any, labels: Any, fields: Fields, splits: Mapping[str, Any]) -> Dataset:
     """What users pass as `data`, as a dataset."""
     if not isinstance(data, Dataset):
-        from ..dataset.objects import dataset_from
-
         return dataset_from(data, labels, fields=fields, **splits)
     more = [name for name, value in [("labels", labels), *splits.items()] if value is not None]
     more += [name for name, value in fields.as_dict().items() if value is not None]
@@ -295,6 +295,7 @@ def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) ->
 
 def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool) -> tuple[Path, Settings]:
     """The finished model of one run. `first`: the resolved settings of member 0, which the others have too."""
+    data = with_names(data, given.features.label_texts)
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     if first is None:
         resolved = resolve(given.updated(machine), data.size())
