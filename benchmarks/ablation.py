@@ -26,8 +26,8 @@ from pathlib import Path
 import elias
 from elias.core.files import link_tree
 from elias.core.progress import Progress, duration
-from elias.evaluation.evaluate import Evaluation, evaluate_model
 from elias.model.ensemble import Ensemble
+from elias.model.evaluate import Evaluation, evaluate_model
 from elias.network.storage import load_network
 from elias.pipeline.fit import fit_to
 from elias.ranking.score_model import ScoreModel

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import elias
 from elias.core.progress import Progress, duration
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from elias.pipeline.fit import fit_to
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")

@@ -24,7 +24,7 @@ from typing import Any
 import elias
 from elias.core.files import link_tree
 from elias.core.progress import Progress, duration
-from elias.evaluation.evaluate import Evaluation, evaluate_model
+from elias.model.evaluate import Evaluation, evaluate_model
 from elias.network.storage import load_network
 from elias.pipeline.fit import fit_to
 

@@ -28,13 +28,13 @@ LAYERS = [
     "kernels", "core", "dataset", "encoders", "index", "network", "training", "ranking", "model", "evaluation",
     "pipeline", "server", "cli",
 ]  # fmt: skip
-FRONT = ["__init__", "__main__"]  # the package's own front: nothing inside imports from it
-MOST_ENTRIES = 16  # of src/elias
+FRONT = ["sklearn", "__init__", "__main__"]  # the package's own front: nothing inside imports from it
+MOST_ENTRIES = 17  # of src/elias
 MOST_PARAMETERS = 8
 LAYER_OF = {unit: level for level, unit in enumerate([*LAYERS, *FRONT])}
 
 # Functions of the public API may have as many keyword-only options as users need.
-PUBLIC_API = {"fit", "fit_to", "load", "predict", "predict_rows", "from_lists", "from_arrays"}
+PUBLIC_API = {"fit", "fit_to", "load", "predict", "predict_rows", "evaluate", "from_lists", "from_arrays"}
 # What broke a rule when the rule was introduced. Entries may only go: one that is no longer broken fails.
 KNOWN: set[str] = set()
 KERNEL_PACKAGES = {"numpy", "numba", "llvmlite"}

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from elias import load, load_dataset
 from elias.core.metrics import PerRow, evaluate
 from elias.core.propensity import PropensityModel
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from helpers.processes import STACKED, environment, sets
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"

@@ -19,7 +19,7 @@ from timing import peak_bytes
 
 import elias
 from elias.core.errors import InputError
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from peers.in_turn import answer_questions
 from peers.runner import K, timed, write, write_predictions
 

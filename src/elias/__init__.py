@@ -1,13 +1,13 @@
 """ELIAS: find the right few of a million labels for a text.
 
     import elias
-    data = elias.load_dataset("datasets/debian-packages")
-    model = elias.fit(data, run_dir="runs/debian")
-    model.predict(["pdf viewer for gnome"], k=5).named()
-    model.save("models/debian")
-    elias.load("models/debian")
+    model = elias.fit("shop.csv")                 # or a DataFrame, texts and labels, a folder
+    model.predict(["pdf viewer for gnome"])
+    model.evaluate("test.csv")
+    model.save("models/shop")
+    elias.load("models/shop")
 
-Nothing heavy is imported until it is used.
+`elias.sklearn` has the same as a scikit-learn classifier. Nothing heavy is imported until it is used.
 """
 
 from __future__ import annotations
@@ -57,4 +57,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if name == "sklearn":  # so that `import elias` is enough for elias.sklearn.EliasClassifier
+        return import_module(".sklearn", __name__)
     raise AttributeError(f'module "elias" has no attribute "{name}"')

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from elias.core.errors import MissingExtraError
 from elias.core.predictions import Predictions, stack
 
 
@@ -98,3 +101,46 @@ def test_resize_pads_or_cuts_columns() -> None:
     assert wide.named() == example().named()
     assert example().resize(2).labels.tolist() == [[2, 0], [1, -1]]
     assert example().resize(3).labels.tolist() == example().labels.tolist()
+
+
+def test_the_text_form_is_one_short_line() -> None:
+    assert repr(example()) == "<elias.Predictions: 2 inputs, up to 3 labels each; the first: c 0.90, a 0.50, b 0.25>"
+    assert repr(Predictions.empty(3)) == "<elias.Predictions: 0 inputs, up to 3 labels each>"
+    many = stack([example()] * 5000)
+    assert len(repr(many)) < 120
+    assert "\n" not in repr(many)
+
+
+def test_a_notebook_shows_a_small_table_of_escaped_names() -> None:
+    found = example(["<b>one</b>", "two & three"])
+    html = replace(found, label_ids=["a", "b", "<c>"])._repr_html_()
+    assert "<c>" not in html
+    assert "<b>" not in html
+    assert "&lt;c&gt; <small>0.900</small>" in html
+    assert "two &amp; three" in html
+    assert html.count("<td></td>") == 2  # pads
+    assert "<p>" not in html
+    long = stack([example()] * 50)._repr_html_()
+    assert long.count("<tr>") == 11
+    assert "100 inputs" in long
+    assert "<table>" in Predictions.empty(3)._repr_html_()
+
+
+def test_a_data_frame_has_one_row_per_input_and_label() -> None:
+    pytest.importorskip("pandas")
+    frame = example(["x", "y"]).to_pandas()
+    assert list(frame) == ["input", "id", "rank", "label", "score", "cluster", "classifier"]
+    assert frame["input"].tolist() == [0, 0, 0, 1]
+    assert frame["id"].tolist() == ["x", "x", "x", "y"]
+    assert frame["rank"].tolist() == [1, 2, 3, 1]
+    assert frame["label"].tolist() == ["c", "a", "b", "b"]
+    np.testing.assert_allclose(frame["score"], [0.9, 0.5, 0.25, 0.75])
+    assert frame["cluster"].tolist() == [4, 5, 6, 7]
+    assert list(example().to_pandas())[:2] == ["input", "rank"]
+    assert len(example().above(1.0).to_pandas()) == 0
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'elias-xmc\[pandas\]'"):
+        example().to_pandas()

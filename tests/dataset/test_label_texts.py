@@ -88,7 +88,7 @@ def test_label_texts_improve_a_model_whose_rows_lack_words(tiny_dataset: Path) -
         settings = elias.Settings().updated({**SMALL, "features.label_texts": is_on, "features.min_df": 1})
         model = elias.fit(data, settings=settings)
         assert model.n_train == 150
-        from elias.evaluation.evaluate import evaluate_model
+        from elias.model.evaluate import evaluate_model
 
         found[is_on] = evaluate_model(model, data).metrics["nDCG@5"]
     assert found[True] > found[False]

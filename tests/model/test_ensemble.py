@@ -21,8 +21,8 @@ from elias.core.files import same_files
 from elias.core.predictions import Predictions
 from elias.core.settings import Settings, noise_seed
 from elias.dataset.labels import LabelSet
-from elias.evaluation.evaluate import evaluate_model
 from elias.model.ensemble import NAME, Ensemble, averaged
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.model.storage import PART_FILES, load_model
 from elias.pipeline import fit as fitting

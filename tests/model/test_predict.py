@@ -14,8 +14,8 @@ import elias
 from elias import Ensemble
 from elias.core.predictions import Predictions
 from elias.dataset import Dataset
-from elias.evaluation.evaluate import evaluate_model
 from elias.model import predict as prediction
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.model.storage import load_model
 from helpers.processes import here

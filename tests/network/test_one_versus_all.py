@@ -22,8 +22,8 @@ from elias.core.ragged import Ragged
 from elias.dataset import Dataset
 from elias.encoders import Inputs, TrainingContext
 from elias.encoders.dense import DenseEncoder
-from elias.evaluation.evaluate import evaluate_model
 from elias.index.label_index import LabelIndex
+from elias.model.evaluate import evaluate_model
 from elias.network.network import Batch, SearchSettings
 from elias.network.one_versus_all import BLOCK, RANGE, OneVersusAll
 from elias.pipeline.estimate import estimate

@@ -19,7 +19,7 @@ import elias
 from elias import kernels
 from elias.core.settings import Settings
 from elias.dataset import Dataset
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from elias.pipeline.fit import fit_to
 from elias.ranking import label_tree
 from elias.ranking.cross_fitting import HeldOutPredictions

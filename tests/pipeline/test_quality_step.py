@@ -18,9 +18,9 @@ from elias.core.progress import Progress
 from elias.core.settings import Settings
 from elias.dataset import Dataset
 from elias.evaluation.baselines import MOST_FREQUENT, NEAREST
-from elias.evaluation.evaluate import evaluate_model
 from elias.evaluation.quality import LEAST_ROWS, MEASURES
 from elias.model.ensemble import Ensemble
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.pipeline import quality_step
 from elias.pipeline.fit import fit_to

@@ -23,8 +23,8 @@ from elias.core.settings import Settings
 from elias.dataset import Dataset
 from elias.dataset.rows import KIND_LABEL_TEXT
 from elias.encoders.tfidf import TfIdf
-from elias.evaluation.evaluate import evaluate_model
 from elias.model.compaction import compact
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.model.storage import PART_FILES, load_model
 from elias.pipeline import ranking_steps

@@ -16,7 +16,7 @@ from elias.core.settings import Settings
 from elias.dataset import Dataset
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from elias.encoders.centroids import normalize_rows
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.model.storage import PART_FILES, load_model
 from elias.pipeline import ranking_steps

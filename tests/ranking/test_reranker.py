@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from elias import kernels
 from elias.core.errors import InputError, ModelError
 from elias.dataset import Dataset
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.ranking.features import FEATURES, CandidateSizes, Features
 from elias.ranking.published import q_of

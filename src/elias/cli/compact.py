@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(model: Model, smaller: Model, data: Dataset, split: str) -> None:
-    from ..evaluation.evaluate import evaluate_model
+    from ..model.evaluate import evaluate_model
 
     before, after = (evaluate_model(each, data, split).metrics.values for each in (model, smaller))
     title = f"{data.name}, {split} rows"

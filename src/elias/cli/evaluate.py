@@ -17,8 +17,8 @@ from .options import add_fields, add_threads, chosen_fields
 if TYPE_CHECKING:
     from ..dataset import Dataset
     from ..dataset.fields import Fields
-    from ..evaluation.evaluate import Evaluation
     from ..model.ensemble import Ensemble
+    from ..model.evaluate import Evaluation
     from ..model.model import Model
 
 PER_LABEL = (
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
     from ..core.metrics import format_metrics
     from ..dataset.fields import Fields
-    from ..evaluation.evaluate import evaluate_model
     from ..model.ensemble import load
+    from ..model.evaluate import evaluate_model
 
     if args.per_label:
         _check_per_label(Path(args.per_label))

@@ -244,14 +244,25 @@ def calibration_error_of(
 
 def format_metrics(metrics: Metrics) -> str:
     """A table: one line per measure, one column per k."""
+    lines = [f"{line[0]:8}" + "".join(f"{cell:>8}" for cell in line[1:]) for line in metrics_table(metrics)]
+    return "\n".join([*(line.rstrip() for line in lines), rows_of(metrics)])
+
+
+def metrics_table(metrics: Metrics) -> list[list[str]]:
+    """Its cells, the head first."""
     names = [name.split("@") for name in metrics.values]
     ks = sorted({int(k) for _, k in names})
-    lines = [f"{'':8}" + "".join(f"{'@' + str(k):>8}" for k in ks)]
+    lines = [["", *(f"@{k}" for k in ks)]]
     for measure in dict.fromkeys(name for name, _ in names):
         cells = (metrics.values.get(f"{measure}@{k}") for k in ks)
-        lines.append(f"{measure:8}" + "".join(f"{'' if cell is None else f'{cell:.2f}':>8}" for cell in cells))
+        lines.append([measure, *("" if cell is None else f"{cell:.2f}" for cell in cells)])
+    return lines
+
+
+def rows_of(metrics: Metrics) -> str:
+    """How many rows were measured: the line below the table."""
     left_out = f", {metrics.rows_without_labels:,} without labels left out" if metrics.rows_without_labels else ""
-    return "\n".join([*(line.rstrip() for line in lines), f"{metrics.rows:,} rows{left_out}"])
+    return f"{metrics.rows:,} rows{left_out}"
 
 
 def _share(part: float, whole: float) -> float:

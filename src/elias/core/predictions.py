@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from .errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAD = -1  # the number of no label, cluster or row: fills arrays whose rows differ in length
 
@@ -22,9 +28,10 @@ PART_TYPES = {
     "classifier": np.float32,
 }
 ID_PARTS = ("cluster", "member")  # parts that hold numbers of something: padded with PAD, all others with 0
+SHOWN_ROWS, SHOWN_LABELS = 10, 5  # of the table in a notebook
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Predictions:
     """The best labels of each input, best first, with their scores.
 
@@ -67,13 +74,57 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        size = f"{len(self):,} input{'' if len(self) == 1 else 's'}, up to {self.labels.shape[1]:,} labels each"
+        first = [f"{self._name(label)} {score:.2f}" for label, score in self._row(0)[:3]] if len(self) else []
+        return f"<elias.Predictions: {size}{'; the first: ' + ', '.join(first) if first else ''}>"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: the first inputs with their first labels."""
+        columns = min(SHOWN_LABELS, self.labels.shape[1])
+        head = "".join(f"<th>{rank}</th>" for rank in range(1, columns + 1))
+        lines = [f"<tr><th>{'id' if self.ids is not None else 'input'}</th>{head}</tr>"]
+        for row in range(min(SHOWN_ROWS, len(self))):
+            cells = [f"{escape(self._name(label))} <small>{score:.3f}</small>" for label, score in self._row(row)]
+            cells = (cells + [""] * columns)[:columns]
+            name = escape(str(row if self.ids is None else self.ids[row]))
+            lines.append(f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        more = [f"{len(self):,} inputs"] if len(self) > SHOWN_ROWS else []
+        more += [f"{self.labels.shape[1]:,} labels each"] if self.labels.shape[1] > columns else []
+        return f"<table>{''.join(lines)}</table>" + (f"<p>{', '.join(more)}</p>" if more else "")
+
+    def _row(self, row: int) -> list[tuple[int, float]]:
+        """Label numbers and scores of one input, without pads."""
+        pairs = zip(self.labels[row].tolist(), self.scores[row].tolist(), strict=True)
+        return [(label, score) for label, score in pairs if label >= 0]
+
+    def _name(self, label: int) -> str:
+        return str(label) if self.label_ids is None else self.label_ids[label]
+
     def named(self) -> list[list[tuple[str, float]]]:
         """Label ids and scores of each input: [[("evince", 0.91), ...], ...]."""
         assert self.label_ids is not None, "these predictions carry no label ids"
-        return [
-            [(self.label_ids[label], float(score)) for label, score in zip(labels, scores, strict=True) if label >= 0]
-            for labels, scores in zip(self.labels, self.scores, strict=True)
-        ]
+        return [[(self.label_ids[label], score) for label, score in self._row(row)] for row in range(len(self))]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per input and label: `input` (its number), `id` (where ids were given), `rank`, `label`, `score`.
+
+        Ranks count from 1. With `explain=True` also the parts of the score.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtraError("to_pandas", "pandas") from None
+        rows, ranks = np.nonzero(self.labels >= 0)
+        numbers = self.labels[rows, ranks]
+        columns: dict[str, Any] = {"input": rows}
+        if self.ids is not None:
+            columns["id"] = [self.ids[row] for row in rows.tolist()]
+        columns["rank"] = ranks + 1
+        columns["label"] = [self._name(label) for label in numbers.tolist()]
+        columns["score"] = self.scores[rows, ranks]
+        columns |= {name: values[rows, ranks] for name, values in (self.parts or {}).items()}
+        return pd.DataFrame(columns)
 
     def records(self, label_texts: Sequence[str] | None = None) -> list[list[dict[str, Any]]]:
         """One dictionary per label with everything known about it, in types that JSON has.

@@ -1,7 +1,8 @@
-"""Progress of a run on standard error: one line per finished step, and on a terminal a live line with time left.
+"""Progress of a run: one line per finished step, and on a terminal or in a notebook a live line with time left.
 
-Without a terminal only the finished steps are printed; `quiet` prints nothing. NO_COLOR is respected.
-Standard output stays clean for results.
+Lines go to standard error, so that standard output stays clean for results; in a notebook they go to standard output,
+because notebooks print standard error in red. Without either only the finished steps are printed; `quiet` prints
+nothing. NO_COLOR is respected.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import sys
 import time
 from typing import IO
 
+from .errors import InputError
+
 MIN_INTERVAL = 0.1  # seconds between two updates of the live line
+NOTEBOOK_INTERVAL = 0.5  # a notebook may keep every update in its file
+NOTEBOOK_COLUMNS = 100
 
 
 def duration(seconds: float) -> str:
@@ -24,14 +29,21 @@ def duration(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) % 3600 // 60:02d} h"
 
 
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook (Jupyter, Colab, an editor). Imports nothing."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
 class Progress:
     """Prints lines that stay (`say`) and one that is redrawn (`update`)."""
 
     def __init__(self, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
-        self.stream = stream or sys.stderr
+        self.notebook = stream is None and in_notebook()
+        self.stream = stream or (sys.stdout if self.notebook else sys.stderr)
         self.quiet = quiet
-        self.live = not quiet and self.stream.isatty()
-        self.color = self.live and not os.environ.get("NO_COLOR")
+        self.live = not quiet and (self.notebook or self.stream.isatty())
+        self.color = self.live and not self.notebook and not os.environ.get("NO_COLOR")
         self._shown = 0.0
         self._drawn = False
 
@@ -44,7 +56,8 @@ class Progress:
     def update(self, what: str, done: int, total: int, seconds: float, info: str = "") -> None:
         """The live line: the current step, the share that is done, and the time left."""
         now = time.monotonic()
-        if not self.live or (now - self._shown < MIN_INTERVAL and done < total):
+        interval = NOTEBOOK_INTERVAL if self.notebook else MIN_INTERVAL
+        if not self.live or (now - self._shown < interval and done < total):
             return
         self._shown = now
         share = done / max(1, total)
@@ -53,15 +66,30 @@ class Progress:
         bar = "━" * filled + "┄" * (20 - filled)
         if self.color:
             bar = f"\x1b[36m{bar}\x1b[0m"
-        width = shutil.get_terminal_size().columns + (9 if self.color else 0)
         line = f"  {what:<11} {bar} {100 * share:3.0f} %  {left:<13} {info}"
-        print("\r\x1b[K" + line[: width - 1], end="", file=self.stream, flush=True)
+        if self.notebook:  # overwrites characters after \r, and knows no command that erases a line
+            line = "\r" + line[:NOTEBOOK_COLUMNS].ljust(NOTEBOOK_COLUMNS)
+        else:
+            line = "\r\x1b[K" + line[: shutil.get_terminal_size().columns + (9 if self.color else 0) - 1]
+        print(line, end="", file=self.stream, flush=True)
         self._drawn = True
 
     def _clear(self) -> None:
         if self._drawn:
-            print("\r\x1b[K", end="", file=self.stream)
+            erased = "\r" + " " * NOTEBOOK_COLUMNS + "\r" if self.notebook else "\r\x1b[K"
+            print(erased, end="", file=self.stream)
             self._drawn = False
 
 
 SILENT = Progress(quiet=True)
+
+
+def progress_as_asked(asked: bool | Progress | None) -> Progress:
+    """What users pass as `progress`: True, False, or None, which shows it where someone is likely to look."""
+    if isinstance(asked, Progress):
+        return asked
+    if asked is None:
+        asked = in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+    if not isinstance(asked, bool):
+        raise InputError(f"progress={asked!r}: pass True, False, or None (shown on a terminal and in a notebook)")
+    return Progress() if asked else SILENT

@@ -13,7 +13,7 @@ the ranking parts are the same, and so a text's words are read once for all memb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ..network.network import Network
 from ..network.searcher import Searcher
 from .model import Model
 from .predict import Predictor
+from .serialization import Home
 from .storage import load_model
 
 NAME = "ensemble.json"
@@ -48,6 +49,7 @@ class Ensemble(Predictor):
 
     members: list[Model]
     quality: dict[str, Any] | None = None
+    home: Home | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.members:
@@ -106,22 +108,17 @@ class Ensemble(Predictor):
     def exclude_own_id(self) -> bool:
         return self.first.exclude_own_id
 
-    def save(self, folder: str | Path) -> None:
-        """Write all members.
+    def content(self) -> tuple[Any, ...]:
+        return tuple(value for member in self.members for value in member.content())
 
-        Parameters
-        ----------
-        folder
-            A folder that does not exist yet. It appears whole, or not at all.
-        """
-        folder = Path(folder)
+    def write(self, folder: Path) -> None:
         if folder.exists():
             raise ModelError(f"{folder} exists; remove it first, or choose another name")
         names = [f"member-{number}" for number in range(len(self.members))]
         with replacing(folder) as part:
             part.mkdir()
             for name, member in zip(names, self.members, strict=True):
-                member.save(part / name)
+                member.write(part / name)
             write_ensemble(part, names, self.quality)
 
 
@@ -193,7 +190,9 @@ def load(
     first = load_model(folder / names[0], **options)
     shared = folder / names[0], first
     others = [load_model(folder / name, **options, shared=shared) for name in names[1:]]
-    return Ensemble([first, *others], content.get("quality"))
+    ensemble = Ensemble([first, *others], content.get("quality"))
+    ensemble.remember(folder)
+    return ensemble
 
 
 def only_member(model: Model | Ensemble, folder: str | Path, what: str) -> Model:

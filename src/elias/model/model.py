@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from ..core.errors import InputError
 from ..core.predictions import Predictions
+from ..dataset.fields import Fields
 from ..dataset.labels import LabelSet
 from ..encoders.encoder import Inputs
 from ..encoders.tfidf import TfIdf
@@ -20,7 +19,9 @@ from ..network.cpu_search import CpuSearch
 from ..network.network import Network
 from ..network.searcher import Searcher
 from ..ranking.reranker import Reranker
+from .inputs import as_matrix, as_texts
 from .predict import Predictor
+from .serialization import Home
 
 
 @dataclass(kw_only=True, repr=False)
@@ -38,6 +39,7 @@ class Model(Predictor):
     reranker: Reranker | None = None  # None: the network alone
     use_kernels: bool = True  # False: the definitions in numpy and torch
     cpu_search: InitVar[CpuSearch | None] = None
+    home: Home | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self, cpu_search: CpuSearch | None) -> None:
         self.searcher = Searcher(self.network, cpu_search)
@@ -65,51 +67,25 @@ class Model(Predictor):
     def combine(self, answers: Sequence[Predictions], k: int) -> Predictions:
         return answers[0]
 
+    @cached_property
+    def fields(self) -> Fields:
+        """The fields of the data that the model was trained on, as far as it remembers them."""
+        return Fields.from_dict(self.about.get("dataset", {}).get("fields") or {})
+
     def read_texts(self, inputs: Any) -> Inputs:
-        if sp.issparse(inputs) or isinstance(inputs, np.ndarray):
-            raise InputError("this model was trained on texts, not on vectors; pass a list of strings")
-        try:
-            texts: Sequence[str] = inputs if isinstance(inputs, Sequence) else list(inputs)
-        except TypeError:
-            raise InputError(f"a {type(inputs).__name__} is not a list of texts") from None
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InputError(f"input {number} is {type(text).__name__}, not a text: {text!r}"[:200])
+        texts = as_texts(inputs, self.fields)
         assert self.vectorizer is not None
         return Inputs(texts=texts, bow=self.vectorizer.transform(texts))
 
     def read_vectors(self, inputs: Any) -> Inputs:
-        if isinstance(inputs, list | tuple) and inputs and isinstance(inputs[0], str):
-            raise InputError("this model was trained on vectors, not on texts; pass a matrix with one row per input")
-        width = int(self.about["dataset"]["features"])
         is_sparse = "words" in self.network.encoder.tables()
-        if sp.issparse(inputs):
-            given = Inputs(bow=sp.csr_matrix(cast("Any", inputs), dtype=np.float32))
-        elif is_sparse and not len(inputs):
-            given = Inputs(bow=sp.csr_matrix(np.empty((0, width), dtype=np.float32)))
-        else:
-            try:
-                rows = np.asarray(inputs, dtype=np.float32)
-            except (TypeError, ValueError):
-                raise InputError("this model was trained on vectors; pass a matrix with one row per input") from None
-            given = Inputs(vectors=rows.reshape(0, width) if rows.size == 0 else np.atleast_2d(rows))
-        matrix = given.bow if given.bow is not None else given.vectors
-        assert matrix is not None
-        if matrix.ndim != 2 or matrix.shape[1] != width:
-            raise InputError(f"vectors of shape {matrix.shape}; the model was trained on rows of {width} columns")
-        values = matrix if isinstance(matrix, np.ndarray) else matrix.data
-        if not np.isfinite(values).all():
-            raise InputError("the vectors hold NaN or infinite values")
-        return given
+        matrix = as_matrix(inputs, int(self.about["dataset"]["features"]), sparse=is_sparse)
+        return Inputs(vectors=matrix) if isinstance(matrix, np.ndarray) else Inputs(bow=matrix)
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model.
+    def content(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, one.name) for one in fields(self) if one.name != "home")
 
-        Parameters
-        ----------
-        folder
-            A folder that does not exist yet. It appears whole, or not at all.
-        """
+    def write(self, folder: Path) -> None:
         from .storage import save_model
 
-        save_model(self, Path(folder))
+        save_model(self, folder)

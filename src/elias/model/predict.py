@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +31,7 @@ from ..core.errors import InputError, did_you_mean
 from ..core.predictions import ID_PARTS, PAD, Predictions, stack
 from ..core.propensity import DEPTH, check_strength, propensity_of, rerank_by_propensity
 from ..core.ragged import Ragged
+from ..dataset.fields import Fields
 from ..encoders.bag import BagEncoder
 from ..encoders.encoder import Inputs
 from ..network.searcher import BATCH
@@ -37,8 +39,12 @@ from ..ranking.explanation import Evidence
 from ..ranking.explanation import explain as explain_labels
 from ..ranking.features import candidate_features, features_of
 from ..ranking.score_model import ReferenceScores
+from .inputs import table_ids
+from .serialization import Home, Reduced, reduced
 
 if TYPE_CHECKING:
+    from .ensemble import Ensemble
+    from .evaluate import Evaluation
     from .model import Model
 
 MOST_CANDIDATES = 1 << 22  # scored at once
@@ -133,7 +139,9 @@ def _most_frequent(model: Model, request: Request, row: int) -> np.ndarray:
 
 
 class Predictor:
-    """What a model and an ensemble have in common: `predict`."""
+    """What a model and an ensemble have in common: `predict`, `evaluate`, `save`, copies and pickles."""
+
+    home: Home | None  # the folder with the same content, if there is one
 
     def all_members(self) -> Sequence[Model]:
         """The members of an ensemble; a model is its only one."""
@@ -170,12 +178,13 @@ class Predictor:
         Parameters
         ----------
         inputs
-            A text, a list of texts, or a matrix of the kind the model was trained on.
+            A text; a list, tuple, array, Series or generator of texts; a DataFrame with the fields that the model was
+            trained on; for a model of vectors a matrix with one row per input.
         k
             How many labels per input.
         ids
-            The inputs' own ids, returned with the predictions. Where the dataset says exclude_own_id, an input is never
-            given its own id.
+            The inputs' own ids, returned with the predictions; of a DataFrame, by default those of its field of ids.
+            Where the dataset says exclude_own_id, an input is never given its own id.
         candidates
             For each input, the only labels (ids) to score.
         allow
@@ -194,6 +203,7 @@ class Predictor:
         check_strength(rare)
         self.check_threshold(threshold)
         given = self.read(inputs)
+        ids = table_ids(inputs, self.first.fields) if ids is None else list(ids)
         for what, items in (("candidate lists", candidates), ("ids", ids)):
             if items is not None and len(items) != len(given):
                 raise InputError(f"{len(items)} {what} for {len(given)} inputs; give one for each")
@@ -212,6 +222,38 @@ class Predictor:
             explain=explain,
         )  # fmt: skip
         return replace(found, ids=ids, label_ids=self.first.labels.ids, known_words=words)
+
+    def evaluate(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        split: str | None = None,
+        text: str | Sequence[str] | None = None,
+        id: str | None = None,
+        separator: str | None = None,
+        rare: float = 0.0,
+    ) -> Evaluation:
+        """P, nDCG, PSP, PSnDCG and R on labeled rows, in percent.
+
+        Parameters
+        ----------
+        data
+            Whatever `elias.fit` takes: a file or folder, a DataFrame, texts, a Dataset.
+        labels
+            The labels of the texts, or the name of the field with the labels.
+        split
+            Which rows; default: the test rows, or all rows of data that has no splits.
+        text, id, separator
+            Names of the fields, and what stands between two labels of a cell; default: those of the training data.
+        rare
+            As in `predict`.
+        """
+        from .evaluate import evaluate_given
+
+        field, labels = (labels, None) if isinstance(labels, str) else (None, labels)
+        fields = Fields.of(text, field, id, separator)
+        return evaluate_given(cast("Model | Ensemble", self), data, labels, fields, split=split, rare=rare)
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of the rows of a dataset, without the pairs that it excludes (rows x L): for evaluation."""
@@ -294,13 +336,45 @@ class Predictor:
         most = MOST_CANDIDATES if self.first.reranker is None else MOST_CANDIDATES // FEATURE_FLOATS
         return min(BATCH, max(1, most // max(1, longest)))
 
+    # -- saved, copied, pickled ---------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model, or all members of the ensemble.
+
+        Parameters
+        ----------
+        folder
+            A folder that does not exist yet. It appears whole, or not at all.
+        """
+        self.write(Path(folder))
+        if self.home is None or not self.home.holds(self.content()):
+            self.remember(Path(folder))
+
+    def write(self, folder: Path) -> None:
+        """What `save` does with the files."""
+        raise NotImplementedError
+
+    def content(self) -> tuple[Any, ...]:
+        """Everything that `write` writes, as it is held in memory."""
+        raise NotImplementedError
+
+    def remember(self, folder: Path) -> None:
+        """From now on, what is pickled is this folder, until it or the model changes (`serialization.py`)."""
+        object.__setattr__(self, "home", Home.of(folder, self.content()))  # an ensemble is frozen
+
+    def __reduce__(self) -> Reduced:
+        return reduced(self)
+
+    def __copy__(self) -> Self:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)  # everything is shared; `deepcopy` opens the model anew
+        return copied
+
     # -- what users give, checked ----------------------------------------------------------------------------------
 
     def read(self, inputs: Any) -> Inputs:
         """Texts with their tf-idf, or vectors, checked."""
         first = self.first
-        if isinstance(inputs, str):
-            inputs = [inputs]
         return first.read_texts(inputs) if first.vectorizer is not None else first.read_vectors(inputs)
 
     def check_threshold(self, threshold: float | None) -> None:

@@ -103,6 +103,7 @@ def load_model(
     )
     if (folder / reranker.NAME).exists():
         model.reranker = _reranker(folder, model, shared)
+    model.remember(folder)
     return model
 
 

@@ -11,7 +11,7 @@ ensemble.run/          member-0/, member-1/ ...: the runs of its members; what t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +20,14 @@ from typing import Any, NamedTuple
 from .. import kernels
 from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
-from ..core.errors import InputError, RunError
+from ..core.errors import InputError, RunError, SettingsError
 from ..core.files import link_or_copy, link_tree, read_object, remove, replacing
-from ..core.progress import SILENT, Progress, duration
+from ..core.progress import SILENT, Progress, duration, progress_as_asked
 from ..core.settings import Settings
 from ..dataset import Dataset
+from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
+from ..dataset.objects import dataset_from
 from ..evaluation.quality import advice, format_quality
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
@@ -157,39 +159,86 @@ def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -
 
 
 def fit(
-    data: Dataset,
+    data: Any,
+    labels: Any = None,
     *,
-    settings: Settings | None = None,
+    test: Any = None,
+    validation: Any = None,
+    text: str | Sequence[str] | None = None,
+    id: str | None = None,
+    separator: str | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
     run_dir: str | Path | None = None,
     members: int = 1,
-    progress: Progress = SILENT,
+    progress: Progress | bool | None = None,
     force: bool = False,
 ) -> Model | Ensemble:
-    """Train a model. Called again after a kill, it continues where it stopped.
+    """Train a model. With `run_dir`, called again after a kill, it continues where it stopped.
 
     Parameters
     ----------
     data
-        What `elias.load_dataset`, `Dataset.from_lists` or `Dataset.from_arrays` returned.
+        A file or folder, a DataFrame, a list of dicts, texts, a matrix of vectors, or a `Dataset`.
+    labels
+        The labels of the texts or vectors: one entry per row (a label or a list of labels), or an indicator matrix,
+        dense or sparse. For a file or a DataFrame the name of the field with the labels.
+    test, validation
+        More rows, in the form of `data`, or as a pair (texts, labels).
+    text
+        The field of the text, or several, which are joined; default: recognized by their names.
+    id
+        The field of the ids.
+    separator
+        What stands between two labels of a cell; default: found from the data.
     settings
-        Settings that differ from the defaults: `elias.Settings().updated({"stage2.epochs": 5})`.
+        Settings that differ from the defaults: `{"stage2.epochs": 5}`, or `Settings`.
     run_dir
         Where the run keeps its steps; default: a temporary folder.
     members
         With more than one, an ensemble of that many models with different clusterings.
     progress
-        Where progress is reported; default: nowhere.
+        Whether to show what was understood and how far it is; default: on a terminal and in a notebook.
     force
         Use a run folder that was started with other settings or data; steps that do not depend on them are kept.
     """
+    given, shown = _settings_of(settings), progress_as_asked(progress)
+    field, labels = (labels, None) if isinstance(labels, str) else (None, labels)
+    read = _dataset_of(data, labels, Fields.of(text, field, id, separator), {"test": test, "validation": validation})
+    shown.say(read.layout)
+    for note in read.notes:
+        shown.say(f"  note: {note}")
     if run_dir is None:
         with tempfile.TemporaryDirectory(prefix="elias-") as folder:
             # The memory maps of the model outlive the folder.
-            return fit(data, settings=settings, run_dir=folder, members=members, progress=progress)
-    given = settings or Settings()
-    with _fitted(data, given, Path(run_dir), _Options(members, progress, force)) as finished:
+            return _fit_and_load(read, given, Path(folder), _Options(members, shown, force))
+    return _fit_and_load(read, given, Path(run_dir), _Options(members, shown, force))
+
+
+def _settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
+    if given is None or isinstance(given, Settings):
+        return given or Settings()
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise SettingsError(
+            f'settings={given!r}: pass a dict of settings by name, such as {{"stage2.epochs": 5}}'[:300]
+        )
+    return Settings().updated(given)
+
+
+def _dataset_of(data: Any, labels: Any, fields: Fields, splits: Mapping[str, Any]) -> Dataset:
+    """What users pass as `data`, as a dataset."""
+    if not isinstance(data, Dataset):
+        return dataset_from(data, labels, fields=fields, **splits)
+    more = [name for name, value in [("labels", labels), *splits.items()] if value is not None]
+    more += [name for name, value in fields.as_dict().items() if value is not None]
+    if more:
+        raise InputError(f"{', '.join(more)}: a Dataset has its own; leave them out")
+    return data
+
+
+def _fit_and_load(data: Dataset, given: Settings, run_dir: Path, options: _Options) -> Model | Ensemble:
+    with _fitted(data, given, run_dir, options) as finished:
         models = _loaded(finished.folders, finished.settings)
-    return models[0] if members == 1 else Ensemble(models, finished.quality)
+    return models[0] if options.members == 1 else Ensemble(models, finished.quality)
 
 
 def fit_to(

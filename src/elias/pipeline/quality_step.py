@@ -27,9 +27,9 @@ from ..core.files import read_object, read_tensors, write_json
 from ..core.predictions import Predictions
 from ..dataset import Rows
 from ..evaluation.baselines import SeenRows, baseline_labels
-from ..evaluation.evaluate import evaluate_rows
 from ..evaluation.quality import HELD_OUT, LEAST_ROWS, TEST, MeasuredRows, Quality, measure
 from ..model.ensemble import Ensemble
+from ..model.evaluate import evaluate_rows
 from ..model.model import Model
 from ..ranking.score_model import ScoreModel
 from .context import FitContext

@@ -13,7 +13,7 @@ from elias.core.errors import InputError
 from elias.core.metrics import evaluate
 from elias.core.propensity import PropensityModel
 from elias.dataset import Dataset
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 
 

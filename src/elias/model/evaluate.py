@@ -1,4 +1,4 @@
-"""Measure a model on a dataset: its predictions for one split, scored by `metrics`.
+"""Measure a model on labeled rows: its predictions, scored by `core/metrics.py`. `Predictor.evaluate` ends here.
 
 The dataset may number its labels differently from the model and may hold labels the model never saw: those
 keep their place in the denominators and can never be hit.
@@ -7,24 +7,41 @@ keep their place in the denominators and can never be hit.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..core.errors import InputError
-from ..core.metrics import Decile, Metrics, PerLabel, by_decile, calibration_error_of, evaluate, per_label
+from ..core.metrics import (
+    Decile,
+    Metrics,
+    PerLabel,
+    by_decile,
+    calibration_error_of,
+    evaluate,
+    format_metrics,
+    metrics_table,
+    per_label,
+    rows_of,
+)
 from ..core.predictions import Predictions
 from ..core.propensity import PropensityModel, check_strength, propensity_of, rerank_by_propensity
 from ..dataset import Dataset, LabelSet, Rows
-from ..model.ensemble import Ensemble
-from ..model.model import Model
+from ..dataset.fields import Fields
+from ..dataset.objects import dataset_from
+from .ensemble import Ensemble
+from .model import Model
 
 DEPTH = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
+    """Metrics in percent, by name: `found["P@1"]`. Prints as a table."""
+
     metrics: Metrics
     deciles: list[Decile]
     predictions: Predictions
@@ -34,8 +51,40 @@ class Evaluation:
     calibration_error: float | None  # of the probabilities of the 5 best labels, 0 to 1; None: scores are none
     seconds: float
 
+    def __getitem__(self, name: str) -> float:
+        return self.metrics[name]
+
+    def __repr__(self) -> str:
+        return format_metrics(self.metrics)
+
+    def _repr_html_(self) -> str:
+        lines = [f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in metrics_table(self.metrics)]
+        return f"<table>{''.join(lines)}</table><p>{rows_of(self.metrics)}</p>"
+
+    def as_dict(self) -> dict[str, float | int]:
+        """Metrics by name, and the number of rows."""
+        return self.metrics.as_dict()
+
     def per_label(self, k: int = 5) -> PerLabel:
         return per_label(self.predictions.labels, self.labels, label_counts=self.label_counts, k=k)
+
+
+def evaluate_given(
+    model: Model | Ensemble, data: Any, labels: Any, fields: Fields, *, split: str | None = None, rare: float = 0.0
+) -> Evaluation:
+    """Metrics on what users pass to `evaluate`, by the fields that they name and else those of the model."""
+    if isinstance(data, Dataset):
+        if labels is not None:
+            raise InputError("labels: a Dataset has its own; leave them out")
+        return evaluate_model(model, data, split or "test", rare=rare)
+    read = dataset_from(data, labels, fields=fields.or_else(model.first.fields))
+    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+    if not is_folder:  # no dataset.toml says otherwise
+        kept = propensity_of(model)
+        settings = replace(read.settings, exclude_own_id=model.exclude_own_id, propensity_a=kept.a, propensity_b=kept.b)
+        read = replace(read, settings=settings)
+    # Rows that come without splits are the rows to measure on; those of a folder are not, if they are for training.
+    return evaluate_model(model, read, split or ("test" if is_folder or read.test is not None else "train"), rare=rare)
 
 
 def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", *, rare: float = 0.0) -> Evaluation:
