@@ -408,3 +408,22 @@ def test_labels_that_the_model_does_not_know_are_told(run: Run, shop_model: Path
     assert code == 0
     assert "81 rows" in out
     assert "labels of a are not in the model" in err
+
+
+def test_data_of_another_model(run: Run, shop_model: Path, shop: Shop, tmp_path: Path) -> None:
+    rows = [{**row, "shelf": f"aisle {number % 5}"} for number, row in enumerate(shop)]
+    code, out, err = run("evaluate", shop_model, write_csv(tmp_path / "a.csv", rows), "--separator", "none")
+    assert (code, out) == (2, "")
+    assert one_line(err)
+    assert all(word in err for word in ("share no label", '"aisle 0"', '"aisle 1"', '"label-'))
+
+
+def test_options_override_the_fields_of_the_model(run: Run, shop_model: Path, shop: Shop, tmp_path: Path) -> None:
+    moved = [{"text": f"{row['product']} {row['details']}", "tags": row["shelf"], "shelf": "x"} for row in shop]
+    code, out, _ = run("evaluate", shop_model, write_csv(tmp_path / "a.csv", moved), "--labels", "tags", "--json")
+    assert code == 0
+    assert json.loads(out)["P@1"] > 40
+    code, out, err = run("evaluate", shop_model, write_csv(tmp_path / "b.csv", moved), "--labels", "none such")
+    assert (code, out) == (3, "")
+    assert one_line(err)
+    assert "none such" in err

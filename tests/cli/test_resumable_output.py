@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from elias.cli import main, predict, resumable_output
+from elias.dataset.fields import TYPED_ROWS
 from elias.model.model import Model
 from helpers.processes import PATIENCE, environment, start, wait_until
 
@@ -129,20 +130,21 @@ def test_only_the_same_command_goes_on(
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_a_broken_row_is_named_and_what_was_done_is_kept(
-    run: Run, tiny_model_folder: Path, rows: Path, tmp_path: Path
-) -> None:
-    out, lines = tmp_path / "out.jsonl", rows.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows.write_text("".join([*lines[:70], "{broken\n", *lines[70:]]), encoding="utf-8")
+def test_a_broken_row_is_named_and_what_was_done_is_kept(run: Run, tiny_model_folder: Path, tmp_path: Path) -> None:
+    """After the rows that are looked at before anything is computed."""
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    lines = [json.dumps({"id": n, "text": f"bada kuku {n}"}) + "\n" for n in range(TYPED_ROWS + 95)]
+    broken = TYPED_ROWS + 70
+    rows.write_text("".join([*lines[:broken], "{broken\n", *lines[broken:]]), encoding="utf-8")
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
     assert code == 3
-    assert f"{rows}:71" in err
+    assert f"{rows}:{broken + 1}" in err
     assert not out.exists()
     rows.write_text("".join(lines), encoding="utf-8")
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
     assert code == 0
-    assert "continuing after 60 rows" in err
-    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == list(range(95))
+    assert f"continuing after {broken - 10} rows" in err
+    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == list(range(len(lines)))
 
 
 @pytest.mark.usefixtures("small_steps")

@@ -87,12 +87,11 @@ def _load(path: str, chosen: Fields, remembered: Fields) -> Dataset:
     try:
         return load_dataset(path, **vars(chosen.or_else(remembered)))
     except DataError as error:
-        if chosen.or_else(remembered) == chosen or not Path(path).exists():
+        # Only a field that this data does not have is a reason to look for others.
+        names = {*(remembered.text or ()), remembered.labels, remembered.id}
+        if error.line is not None or error.field is None or error.field not in names:
             raise
-        try:
-            return load_dataset(path, **vars(chosen))
-        except DataError as other:
-            raise (other if error.field in vars(remembered).values() else error) from None
+    return load_dataset(path, **vars(chosen))
 
 
 def _check_per_label(path: Path) -> None:

@@ -180,7 +180,7 @@ def resolve_fields(columns: Columns, given: Fields = Fields(), *, labels_needed:
         if labels is None and len(candidates) == 1 and len(usual_candidates) in (0, 1):
             labels = candidates[0]
     if text is None or (labels is None and labels_needed):
-        raise _question(columns, text, labels)
+        raise _question(columns, text, labels if labels_needed else labels or "")
     return replace(given, text=text, labels=labels, id=row_id)
 
 
