@@ -34,19 +34,17 @@ def test_lists_become_rows_and_labels() -> None:
 
 
 def test_numpy_rows_sets_and_whole_numbers_are_labels() -> None:
-    rows: list[Any] = [np.array([3, 1]), {"b", "a"}, ("x",), (), [np.int64(3)]]
-    data = Dataset.from_lists(["t"] * 5, rows)
-    assert data.labels.ids == ["3", "1", "a", "b", "x"]
-    assert np.diff(data.train.labels.indptr).tolist() == [2, 2, 1, 0, 1]
+    rows: list[Any] = [np.array([3, 1]), {"b", "a"}, ("x",), (), [np.int64(3)], "p, q; r", None, 3, [3.0]]
+    data = Dataset.from_lists(["t"] * 9, rows)
+    assert data.labels.ids == ["3", "1", "a", "b", "x", "p, q; r"]
+    assert np.diff(data.train.labels.indptr).tolist() == [2, 2, 1, 0, 1, 1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["abc"], "labels:0: field \"labels\": 'abc', not a list of labels"),
-        ([None], "write [] for a row without labels"),
-        ([[True]], "label True is not a text or a whole number"),
-        ([[1.5]], "label 1.5 is not a text or a whole number"),
+        ([[True]], 'labels:0: field "labels": label True is not a text or a number'),
+        ([[None]], "label None is not a text or a number"),
         ([[("a", -1)]], "weight -1 is not a number of 0 or more"),
         ([[("a", float("nan"))]], "weight nan"),
         ([[("a", 1, 2)]], "is not a pair of label and weight"),

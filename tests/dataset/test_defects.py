@@ -38,16 +38,12 @@ def problem(path: Path) -> str:
         ),
         ('["x"]', "a JSON list, not an object; one {...} per line is read"),
         ('{"text": "x", "lables": ["a"]}', 'field "labels": missing; did you mean "lables"?'),
-        ('{"text": "x"}', 'field "labels": missing; fields of this row: "text"; dataset.toml can name another field'),
+        ('{"text": "x"}', 'field "labels": missing; fields of this row: "text"'),
         ('{"txet": "x", "labels": []}', 'field "text": missing; did you mean "txet"?'),
-        ('{"text": 3, "labels": []}', 'field "text": 3, not a text'),
+        ('{"text": true, "labels": []}', 'field "text": True, not a text'),
         ('{"text": "x", "title": ["t"], "labels": []}', "field \"title\": ['t'], not a text"),
-        ('{"text": "x", "labels": "a"}', 'field "labels": \'a\', not a list of labels; put it in a list: ["...", ...]'),
-        (
-            '{"text": "x", "labels": null}',
-            'field "labels": None, not a list of labels; write [] for a row without labels',
-        ),
-        ('{"text": "x", "labels": [1.5]}', 'field "labels": label 1.5 is not a text or a whole number'),
+        ('{"text": "x", "labels": true}', 'field "labels": label True is not a text or a number'),
+        ('{"text": "x", "labels": [null]}', 'field "labels": label None is not a text or a number'),
         ('{"text": "x", "labels": [["a", NaN]]}', 'field "labels": weight nan is not a number of 0 or more'),
         ('{"text": "x", "labels": [""]}', "label '' is empty"),
         ('{"text": "x", "labels": [], "weight": 0}', 'field "weight": 0 is not a number above 0; leave out rows'),
@@ -122,11 +118,6 @@ def test_a_file_without_rows_is_an_error(tmp_path: Path) -> None:
     assert problem(tmp_path) == "train.csv: no rows"
 
 
-def test_json_over_several_lines_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    (tmp_path / "train.json").write_text(json.dumps([{"text": "x", "labels": []}], indent=1))
-    assert problem(tmp_path).startswith("train.json:1: JSON spread over several lines; one object per line is read")
-
-
 def test_a_file_without_permission_to_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "train.jsonl"
     file.write_text(GOOD)
@@ -153,7 +144,7 @@ def test_a_folder_without_training_rows_names_what_it_holds(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r'no such file or folder; did you mean "trian.jsonl"\?'):
         load_dataset(tmp_path / "train.jsonl")
     (tmp_path / "notes.docx").write_text("x")
-    with pytest.raises(DataError, match="cannot tell what this is"):
+    with pytest.raises(DataError, match="not a file of rows"):
         load_dataset(tmp_path / "notes.docx")
 
 
@@ -194,11 +185,13 @@ def test_every_problem_of_dataset_toml_is_named(tmp_path: Path) -> None:
     ("body", "message"),
     [
         ("text,labels\nx,a,b\n", "train.csv:2: 3 cells, the header has 2; quote cells that contain ','"),
-        ("text,lables\nx,a\n", 'train.csv:2: field "labels": missing; did you mean "lables"?'),
         ("text,text\nx,a\n", 'train.csv:1: field "text": twice in the header line'),
         ('text,labels\nx,a\n"open,a\n', "train.csv:3: not a table: unexpected end of data"),
         ('text,labels\n"a"b,a\n', "train.csv:2: not a table: ',' expected after '\"'"),
-        ('text,labels\nx,"[1, "\ny,"[1,]"\n', "train.csv:3: field \"labels\": '[1,]' is not a JSON list"),
+        (
+            'text,labels\nx,"[1,]"\ny,"[1, "\n',
+            "train.csv:3: field \"labels\": '[1,' is not a list of labels: Expecting",
+        ),
         ("text,labels,weight\nx,a,heavy\n", "train.csv:2: field \"weight\": 'heavy' is not a number above 0"),
         ("text,labels,id\nx,a,1\ny,b,\n", "train.csv:3: this row has no id, the first row has one"),
     ],
@@ -327,7 +320,7 @@ def test_a_bad_filter_pair_is_named(tmp_path: Path) -> None:
 
 
 def test_many_defects_are_collected_in_one_pass(tmp_path: Path) -> None:
-    bad = "{\n" + GOOD + '{"text": 3, "labels": []}\n'
+    bad = "{\n" + GOOD + '{"text": [3], "labels": []}\n'
     (tmp_path / "train.jsonl").write_text(bad)
     (tmp_path / "test.jsonl").write_text(GOOD + '{"text": "x"}\n')
     (tmp_path / "dev.jsonl").write_text("")

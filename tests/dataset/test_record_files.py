@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from elias.dataset import Dataset, load_dataset
 from elias.dataset.defects import (
-    BAR_SEPARATOR,
     BLANK_LINE,
     EMPTY_TEXT,
     EXCLUDED_POSITIVE,
@@ -32,6 +31,7 @@ from elias.dataset.defects import (
     UNTRAINED_LABEL,
     ZERO_WEIGHT,
 )
+from elias.dataset.fields import MISSING_WORDS
 
 ROWS = [{"text": "red apple", "labels": ["fruit", "red"]}, {"text": "fire engine", "labels": ["red"]}]
 
@@ -69,7 +69,10 @@ def test_the_splits_of_a_folder_are_read(tmp_path: Path) -> None:
     assert texts(data, "validation") == ["plum"]
     assert texts(data, "test") == ["cherry"]
     assert data.labels.ids == ["fruit", "red"]
-    assert data.layout == "train.jsonl, dev.jsonl, test.jsonl"
+    assert data.layout == (
+        "train.jsonl, dev.jsonl, test.jsonl: text from text, labels from labels (1.5 per row); "
+        "label ids are words, so they are label texts too"
+    )
     assert data.name == tmp_path.name
     assert data.notes == []
     assert data.train.labels.dtype == np.float32
@@ -196,7 +199,9 @@ def test_field_names_come_from_the_settings(tmp_path: Path) -> None:
     data = load_dataset(tmp_path)
     assert texts(data) == ["x"]
     assert data.train.groups == ["J"]
-    assert notes(data) == {UNREAD_FIELD: (1, 'train.jsonl:1: "year"')}
+    assert notes(data) == {UNREAD_FIELD: (1, '"year"')}
+    (tmp_path / "dataset.toml").write_text('text_field = ["year", "abstract"]\nlabels_field = "topics"\n')
+    assert texts(load_dataset(tmp_path)) == ["1999 x"]
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("train.csv", ","), ("train.tsv", "\t"), ("train.csv.gz", ",")])
@@ -219,11 +224,10 @@ def test_csv_and_tsv_read_like_jsonl(tmp_path: Path, name: str, delimiter: str) 
 
 def test_the_label_separator_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,labels\nx,a|b\ny,a\n")
-    data = load_dataset(tmp_path)
-    assert data.labels.ids == ["a|b", "a"]
-    assert notes(data) == {BAR_SEPARATOR: (1, "train.csv:2: a|b")}
-    (tmp_path / "dataset.toml").write_text('label_separator = "|"\n')
     assert load_dataset(tmp_path).labels.ids == ["a", "b"]
+    (tmp_path / "dataset.toml").write_text('label_separator = "none"\n')
+    assert load_dataset(tmp_path).labels.ids == ["a|b", "a"]
+    assert load_dataset(tmp_path, separator="|").labels.ids == ["a", "b"], "an argument is stronger than dataset.toml"
 
 
 def test_parquet_reads_like_jsonl(tmp_path: Path) -> None:
@@ -243,7 +247,8 @@ def test_a_single_file_is_training_data(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "anything.jsonl", ROWS)
     write_jsonl(tmp_path / "test.jsonl", ROWS)
     data = load_dataset(tmp_path / "anything.jsonl")
-    assert (data.name, data.test, data.layout) == ("anything", None, "one file, anything.jsonl")
+    assert (data.name, data.test) == ("anything", None)
+    assert data.layout.startswith("one file, anything.jsonl: text from text, labels from labels (1.5 per row)")
     assert texts(data) == ["red apple", "fire engine"]
 
 
@@ -288,6 +293,7 @@ def test_what_is_written_is_read(rows: list[tuple[str, list[str]]], tmp_path_fac
     assert texts(data) == [text for text, _ in rows]
     assert [set(row) for row in labels(data)] == [set(names) for _, names in rows]
     without_nul = [(text.replace("\0", "").replace("\r", ""), names) for text, names in rows]
+    without_nul = [("" if text in MISSING_WORDS else text, names) for text, names in without_nul]
     with (folder / "train.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["text", "labels"])

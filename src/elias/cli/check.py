@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from typing import Any
 
 from ..core.errors import EliasError
-from .options import add_settings, changed_settings
+from .options import add_fields, add_settings, changed_settings, chosen_fields
+
+MOST_DEFECTS, SHOWN_ALIKE = 2_000, 3
 
 
 def add(commands: Any) -> None:
@@ -20,6 +23,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("data", help="dataset folder or file")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    add_fields(parser)
     add_settings(parser)
     parser.set_defaults(run=run)
 
@@ -28,14 +32,16 @@ def run(args: argparse.Namespace) -> int:
     from ..core.defaults import resolve
     from ..core.settings import Settings
     from ..dataset import check, collect_defects, format_report, load_dataset
+    from ..dataset.label_names import with_names
     from ..pipeline.estimate import estimate_fit
 
     settings = Settings().updated(changed_settings(args))
     try:
-        data = load_dataset(args.data)
+        data = with_names(load_dataset(args.data, **chosen_fields(args)), settings.features.label_texts)
     except EliasError as error:
         # Loading stops at the first defect; the command lists all of them.
-        defects = [str(defect) for defect in collect_defects(args.data)] or [str(error)]
+        found = collect_defects(args.data, MOST_DEFECTS, **chosen_fields(args))
+        defects = summed_up([str(defect) for defect in found]) or [str(error)]
         if args.json:
             print(json.dumps({"defects": defects}, ensure_ascii=False))
         else:
@@ -61,3 +67,20 @@ def run(args: argparse.Namespace) -> int:
     if resolved.encoder.kind in ("transformer", "hybrid"):
         print("A transformer adds to both.")
     return 0
+
+
+def summed_up(lines: list[str]) -> list[str]:
+    """The first few of lines that differ in numbers and quoted values only, and how many more there are of them."""
+    alike: dict[str, list[str]] = {}
+    for line in lines:
+        alike.setdefault(_without_values(line), []).append(line)
+    shown = []
+    for same in alike.values():
+        shown += same[:SHOWN_ALIKE]
+        if len(same) > SHOWN_ALIKE:
+            shown[-1] += f" (and {len(same) - SHOWN_ALIKE:,} more)"
+    return shown
+
+
+def _without_values(line: str) -> str:
+    return re.sub(r"\d+|'[^']*'|(?<!field )\"[^\"]*\"", "", line)

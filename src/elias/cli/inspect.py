@@ -59,7 +59,7 @@ def _label(model: Any, label_id: str) -> dict[str, Any]:
         raise InputError(f'unknown label "{label_id}"{did_you_mean(label_id, model.labels.ids)}')
     return {
         "label": label_id,
-        "text": model.labels.texts[number],
+        **({"text": text} if (text := model.labels.texts_to_show[number]) else {}),
         "training rows": int(model.label_counts[number]),
         "clusters": clusters_of_label(model, number),
     }

@@ -1,10 +1,33 @@
-"""Options that several commands share: --set, --seed, --threads."""
+"""Options that several commands share: the fields of the data, --set, --seed, --threads."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ..core.errors import SettingsError
+
+
+def add_fields(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("fields of the data, where they are not recognized")
+    group.add_argument(
+        "--text",
+        action="append",
+        metavar="FIELD",
+        help="field of the text; several, as in a,b, are joined",
+    )
+    group.add_argument("--labels", metavar="FIELD", help="field of the labels")
+    group.add_argument("--id", metavar="FIELD", help="field of the row's own id")
+    group.add_argument(
+        "--separator",
+        metavar="TEXT",
+        help='between the labels of a cell: ";", ..., tab, or none (one label)',
+    )
+
+
+def chosen_fields(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `load_dataset` from the options of `add_fields`."""
+    return {"text": args.text, "labels": args.labels, "id": args.id, "separator": args.separator}
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

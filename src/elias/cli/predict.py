@@ -103,7 +103,7 @@ class Predictor:
             candidates=[row.candidates or [] for row in rows] if has_candidates else None,
             **self.options,
         )
-        as_text, records = _FORMATS[self.output_format], found.records(self.model.labels.texts)
+        as_text, records = _FORMATS[self.output_format], found.records(self.model.labels.texts_to_show)
         return "".join(map(as_text, rows, records))
 
 

@@ -58,7 +58,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     calibration, folds = _held_out(settings, size)
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
-    visits = max(1, size.rows + (size.label_texts if settings.features.label_texts else 0))
+    label_texts = settings.features.label_texts is not False  # the dataset knows which labels have texts
+    visits = max(1, size.rows + (size.label_texts if label_texts else 0))
     epochs1 = min(6, max(3, round(300_000 / visits)))
     epochs2 = min(8, max(4, round(400_000 / visits)))
     if one_versus_all:
@@ -67,7 +68,11 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     return replace(
         settings,
         split=replace(settings.split, validation_rows=held_out, calibration_rows=calibration),
-        features=replace(settings.features, min_df=settings.features.min_df or (2 if size.rows >= 1000 else 1)),
+        features=replace(
+            settings.features,
+            min_df=settings.features.min_df or (2 if size.rows >= 1000 else 1),
+            label_texts=label_texts,
+        ),
         clustering=replace(settings.clustering, clusters=clusters),
         encoder=replace(settings.encoder, kind=kind),
         index=replace(

@@ -73,7 +73,7 @@ class Predictions:
         Parameters
         ----------
         label_texts
-            The text of each label number; adds a key `text` where it is not empty.
+            The text of each label number (`LabelSet.texts_to_show`); adds a key `text` where it is not empty.
         """
         assert self.label_ids is not None, "these predictions carry no label ids"
         return [

@@ -66,7 +66,9 @@ class FeatureSettings:
 
     min_df: int | None = setting(None, "minimum number of texts that a word occurs in", low=1)
     max_words: int = setting(500_000, "maximum size of the vocabulary", low=1)
-    label_texts: bool = setting(True, "train on the texts of labels too, where labels have texts")
+    label_texts: bool | None = setting(
+        None, "train on the texts of labels too; auto: where they have texts, or ids that are words; true: on any ids"
+    )
     label_ids: bool = setting(True, "put the id of a label before its text, where the id is a name (has a letter)")
 
 

@@ -3,8 +3,10 @@
 from .check import Report, check, format_report
 from .dataset import Dataset
 from .defects import Note
+from .fields import Fields
 from .labels import LabelSet
 from .layouts import collect_defects, load_dataset
+from .objects import dataset_from
 from .rows import KIND_LABEL_TEXT, KIND_TEXT, Rows, TextColumn
 from .settings import DatasetSettings
 
@@ -13,6 +15,7 @@ __all__ = [
     "KIND_TEXT",
     "Dataset",
     "DatasetSettings",
+    "Fields",
     "LabelSet",
     "Note",
     "Report",
@@ -20,6 +23,7 @@ __all__ = [
     "TextColumn",
     "check",
     "collect_defects",
+    "dataset_from",
     "format_report",
     "load_dataset",
 ]

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.tokenize import tokenize
 from .dataset import Dataset
 from .defects import Note
 from .rows import Rows, TextColumn
+
+OWN_ID_SHARE = 0.1  # of the training rows; fewer ids that are labels too are a coincidence of numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,8 @@ class Report:
     texts_per_label_mean: float  # over labels that have any
     texts_per_label_median: float
     texts_per_label_max: int
+    rows_named_like_labels: int  # training rows whose id is a label id, unless those pairs are excluded
+    mirrored_test_pairs: int  # (x, y) of test that stand in training as (y, x)
     splits: dict[str, SplitReport]
     notes: list[Note]
 
@@ -57,6 +62,7 @@ def check(dataset: Dataset) -> Report:
     """Count what is there. Reads every text once."""
     texts_per_label = np.bincount(dataset.train.labels.indices, minlength=len(dataset.labels))
     used = texts_per_label[texts_per_label > 0]
+    named_like_labels = sum(map(len, _rows_of_labels(dataset).values()))
     train_texts = None if dataset.train.texts is None else _hashes(dataset.train.texts)
     return Report(
         name=dataset.name,
@@ -68,14 +74,45 @@ def check(dataset: Dataset) -> Report:
         texts_per_label_mean=float(used.mean()) if len(used) else 0.0,
         texts_per_label_median=float(np.median(used)) if len(used) else 0.0,
         texts_per_label_max=int(used.max()) if len(used) else 0,
+        rows_named_like_labels=0 if dataset.settings.exclude_own_id else named_like_labels,
+        mirrored_test_pairs=_mirrored_pairs(dataset),
         splits={name: _split(name, rows, train_texts) for name, rows in dataset.splits.items()},
         notes=list(dataset.notes),
     )
 
 
+def _rows_of_labels(dataset: Dataset) -> dict[int, list[int]]:
+    """Training rows by the label that has their id."""
+    rows_of: dict[int, list[int]] = {}
+    numbers = dataset.labels.number_of
+    for row, row_id in enumerate(dataset.train.ids or ()):
+        if (label := numbers.get(row_id)) is not None:
+            rows_of.setdefault(label, []).append(row)
+    return rows_of
+
+
+def _mirrored_pairs(dataset: Dataset) -> int:
+    """Test pairs (x, y) for which a training row with the id y has the label x: their answers can be looked up."""
+    test, train = dataset.test, dataset.train
+    if test is None or test.ids is None or train.ids is None:
+        return 0
+    rows_of, numbers = _rows_of_labels(dataset), dataset.labels.number_of
+    found = 0
+    for row, row_id in enumerate(test.ids):
+        own = numbers.get(row_id)
+        if own is None:
+            continue
+        for label in test.labels.indices[test.labels.indptr[row] : test.labels.indptr[row + 1]].tolist():
+            found += any(
+                own in train.labels.indices[train.labels.indptr[other] : train.labels.indptr[other + 1]]
+                for other in rows_of.get(label, ())
+            )
+    return found
+
+
 def _split(name: str, rows: Rows, train_texts: np.ndarray | None) -> SplitReport:
     labels_per_text = np.diff(rows.labels.indptr)
-    words = None if rows.texts is None else np.array([len(text.split()) for text in rows.texts])
+    words = None if rows.texts is None else np.array([len(tokenize(text)) for text in rows.texts])
     hashes = None
     if rows.texts is not None:
         hashes = train_texts if name == "train" else _hashes(rows.texts)
@@ -118,13 +155,29 @@ def format_report(report: Report) -> str:
     width = max(len(word) for word, _ in head)
     lines = [f"{word:<{width}}  {value}" for word, value in head]
     lines += ["", *_table(report.splits)]
+    if warnings := _warnings(report):
+        lines += ["", "warnings", *(f"  {warning}" for warning in warnings)]
     if report.notes:
-        lines += ["", "notes"]
-        count_width = max(len(f"{note.count:,}") for note in report.notes)
-        for note in report.notes:
-            lines.append(f"  {note.count:>{count_width},} x {note.kind}")
-            lines.append(f"  {'':>{count_width}}   first: {note.example}")
+        lines += ["", "notes", *(f"  {note}" for note in report.notes)]
     return "\n".join(lines)
+
+
+def _warnings(report: Report) -> Iterable[str]:
+    """What flatters or spoils a model, with the remedy."""
+    train, test = report.splits["train"], report.splits.get("test")
+    found = []
+    if report.rows_named_like_labels >= max(1, OWN_ID_SHARE * train.rows):
+        found.append(
+            f"{report.rows_named_like_labels:,} of {train.rows:,} training texts have the id of a label; if a text's "
+            "own label is never right, put a dataset.toml with exclude_own_id = true into the folder of train.*"
+        )
+    if report.mirrored_test_pairs and test is not None:
+        found.append(
+            f"{report.mirrored_test_pairs:,} of {test.positives:,} test pairs (x, y), "
+            f"{100 * report.mirrored_test_pairs / test.positives:.1f} %, stand in training as (y, x): a leak, the test "
+            "will flatter every model; split so that test texts are no labels in training"
+        )
+    return found
 
 
 def _table(splits: dict[str, SplitReport]) -> Iterable[str]:

@@ -34,10 +34,12 @@ from .defects import (
     ReadLog,
 )
 from .excluded_pairs import Pairs, excluded_matrix, own_id_pairs
+from .fields import Fields
+from .label_names import ids_are_names
 from .label_texts import count_label_texts
 from .labels import LabelSet, LabelSetBuilder, id_problem
 from .matrices import finite_float32
-from .record_files import RecordParser
+from .record_parser import RecordParser, RowSource
 from .records import DatasetRecords, Record, SplitRecords, collect, from_label_matrix
 from .rows import KIND_TEXT, Rows
 from .settings import DatasetSettings
@@ -45,6 +47,7 @@ from .settings import DatasetSettings
 Label: TypeAlias = str | int
 RowLabels: TypeAlias = Sequence[Label | tuple[Label, float] | Mapping[str, Any]] | Mapping[Label, float]
 Matrix: TypeAlias = sp.sparray | sp.spmatrix
+LIST_FIELDS = Fields(text=("text",), labels="labels", id="id", separator="")  # of rows that come as lists
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -63,8 +66,10 @@ class Dataset:
         Ids and texts of the labels, in the order of their numbers.
     settings
         What dataset.toml sets: own ids excluded or not, A and B of the propensities, names of fields.
+    fields
+        The fields that were read: of the text, the labels and the id, and what separates labels.
     layout
-        Which layout was recognized, in words.
+        Which layout was recognized, and what was understood, in words.
     notes
         What was skipped or repaired while reading, counted, each with a first example.
     """
@@ -75,6 +80,7 @@ class Dataset:
     validation: Rows | None = None
     labels: LabelSet
     settings: DatasetSettings = field(default_factory=DatasetSettings)
+    fields: Fields = field(default_factory=Fields)
     layout: str = "in memory"
     notes: list[Note] = field(default_factory=list)
 
@@ -116,7 +122,8 @@ class Dataset:
         return digest.hexdigest()
 
     def _content(self) -> Iterator[bytes | memoryview]:
-        settings = {key: value for key, value in asdict(self.settings).items() if key != "name"}
+        learned_from = ("exclude_own_id", "propensity_a", "propensity_b")  # names of fields leave no trace in a model
+        settings = {key: value for key, value in asdict(self.settings).items() if key in learned_from}
         yield json.dumps(settings, sort_keys=True).encode()
         for strings in (self.labels.ids, self.labels.texts, self.labels.alternatives):
             yield json.dumps(strings).encode()
@@ -152,7 +159,7 @@ class Dataset:
         texts
             The training texts.
         labels
-            For each text its labels: ids or names, (label, weight) pairs, or a dict of weights.
+            For each text its labels: ids or names, (label, weight) pairs, or a dict of weights; a text is one label.
         ids
             The ids of the rows; `predict` returns them.
         weights
@@ -267,6 +274,9 @@ def assemble(
             pairs.append(own_id_pairs(read, labels.numbers))
         finished[split] = _rows(read, pairs, labels, log)
     _note_labels(finished, labels, log)
+    layout = records.layout
+    if _name_labels(finished["train"], labels):
+        layout += "; label ids are words, so they are label texts too"
     return Dataset(
         name=name,
         train=finished["train"],
@@ -274,7 +284,8 @@ def assemble(
         validation=finished.get("validation"),
         labels=labels.label_set(),
         settings=settings,
-        layout=records.layout,
+        fields=records.fields,
+        layout=layout,
         notes=log.notes,
     )
 
@@ -361,6 +372,17 @@ def _note_labels(splits: dict[str, Rows], labels: LabelSetBuilder, log: ReadLog)
         log.note(UNSEEN_LABEL, f'"{labels.ids[int(unseen[0])]}"', len(unseen))
 
 
+def _name_labels(train: Rows, labels: LabelSetBuilder) -> bool:
+    """Make ids the texts of labels where nothing else names them and they are words."""
+    if labels.listed or train.texts is None:
+        return False
+    used = np.flatnonzero(np.bincount(train.labels.indices, minlength=len(labels)))
+    if not ids_are_names([labels.ids[number] for number in used.tolist()], train.texts):
+        return False
+    labels.texts = list(labels.ids)
+    return True
+
+
 # Python objects into records
 
 
@@ -409,23 +431,21 @@ def _text_records(
     rows: _TextRows, place: str, settings: DatasetSettings, label_set: LabelSetBuilder
 ) -> Iterator[Record]:
     """Rows as the parser of files wants them, so that lists and files follow the same rules."""
-    parser = RecordParser(place, settings, label_set)
-    names = settings
-    fields = (names.text_field, names.labels_field, names.id_field, names.group_field, names.weight_field)
+    parser = RecordParser(RowSource((), place), LIST_FIELDS, settings, label_set)
     assert rows.texts is not None
     assert rows.labels is not None
     for row, (text, labels) in enumerate(zip(rows.texts, rows.labels, strict=True)):
-        values = (
-            text,
-            _plain(labels),
-            None if rows.ids is None else rows.ids[row],
-            None if rows.groups is None else rows.groups[row],
-            None if rows.weights is None else rows.weights[row],
-        )
-        yield parser.parse(dict(zip(fields, values, strict=True)), row)
+        values = {
+            "text": text,
+            "labels": plain_labels(labels),
+            "id": None if rows.ids is None else rows.ids[row],
+            settings.group_field: None if rows.groups is None else rows.groups[row],
+            settings.weight_field: None if rows.weights is None else rows.weights[row],
+        }
+        yield parser.parse(values, row)
 
 
-def _plain(labels: object) -> object:
+def plain_labels(labels: object) -> object:
     """Sets, arrays and the like as lists; texts and dicts stay as they are, for the parser to accept or refuse."""
     if isinstance(labels, str | bytes | dict | list | tuple) or labels is None:
         return labels

@@ -8,6 +8,7 @@ many.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,10 @@ UNSEEN_LABEL = "label of test or validation never seen in training (kept; stays 
 EXCLUDED_POSITIVE = "positive that is also an excluded pair (removed from the labels)"
 FILTER_UNKNOWN_LABEL = "filter pair whose label is not in the label set (has no effect)"
 UNREAD_FIELD = "field that is not read"
+MISSING_VALUE = "cell with nan, None or null (read as missing)"
+NOT_SEPARATED = "label that contains a character that could separate labels (kept whole, as the data suggest)"
 UNREAD_FILE = "file that is not read"
-BAR_SEPARATOR = 'labels contain "|" but never the separator ";" (set label_separator in dataset.toml if "|" separates)'
+FIELDS_SHOWN = 12  # in the note on fields that are not read
 LABEL_UIDS_REPEATED = "label uid used more than once (label numbers are the ids instead)"
 
 
@@ -39,8 +42,14 @@ class Note:
     count: int
     example: str
 
+    @property
+    def examples(self) -> str:
+        """The first place, and how many more there are; all fields that are not read."""
+        is_list = self.kind == UNREAD_FIELD
+        return self.example if is_list or self.count == 1 else f"{self.example} and {self.count - 1:,} more"
+
     def __str__(self) -> str:
-        return f"{self.count:,} x {self.kind}; first: {self.example}"
+        return f"{self.kind}: {self.examples}"
 
 
 class EnoughDefects(Exception):
@@ -53,11 +62,20 @@ class ReadLog:
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
         self._notes: dict[str, tuple[int, str]] = {}
+        self._unread: dict[str, None] = {}
         self.defects: list[DataError] = []
 
     def note(self, kind: str, place: str, count: int = 1) -> None:
         so_far, first = self._notes.get(kind, (0, place))
         self._notes[kind] = (so_far + count, first)
+
+    def unread(self, names: Iterable[str]) -> None:
+        """Fields of a file that nothing reads: one note lists those of all files."""
+        self._unread |= dict.fromkeys(names)
+        if self._unread:
+            shown = ", ".join(f'"{name}"' for name in list(self._unread)[:FIELDS_SHOWN])
+            more = f" and {len(self._unread) - FIELDS_SHOWN:,} more" if len(self._unread) > FIELDS_SHOWN else ""
+            self._notes[UNREAD_FIELD] = (len(self._unread), shown + more)
 
     def defect(self, error: DataError) -> None:
         if self._limit is None:

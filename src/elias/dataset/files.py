@@ -183,3 +183,12 @@ def first_line(file: Path) -> str:
     for raw in raw_lines(file):
         return raw[:4096].removeprefix(BOM).decode("utf-8", "replace").rstrip("\r\n")
     return ""
+
+
+def first_bytes(file: Path, count: int) -> bytes:
+    """The first bytes, unpacked, to recognize a file by; empty for one that cannot be unpacked."""
+    with open_bytes(file) as stream:
+        try:
+            return stream.read(count)
+        except (EOFError, OSError, zlib.error):  # named with its line when the file is read
+            return b""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import overload
 
 from ..core.errors import DataError
 from .defects import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, ReadLog, place
@@ -48,6 +49,31 @@ class LabelSet:
     @cached_property
     def has_texts(self) -> bool:
         return any(self.texts)
+
+    @property
+    def texts_to_show(self) -> Sequence[str]:
+        """`texts`, empty where the text is the id: whoever prints both prints a name once."""
+        return _OtherTexts(self.ids, self.texts)
+
+
+class _OtherTexts(Sequence[str]):
+    """Looked up when asked for: the names of a model are decoded one by one."""
+
+    def __init__(self, ids: Sequence[str], texts: Sequence[str]) -> None:
+        self._ids, self._texts = ids, texts
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        text = self._texts[number]
+        return "" if text and text == self._ids[number] else text
 
 
 class LabelSetBuilder:

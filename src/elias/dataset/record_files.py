@@ -1,42 +1,48 @@
-"""The plain layout: train, test and validation as .jsonl, .csv, .tsv or .parquet (.gz for all but the last).
+"""Files of rows: .jsonl, .json, .csv, .tsv, .parquet and .txt (.gz for all but parquet).
 
     train.jsonl     {"text": "red apple", "labels": ["fruit", "red"]}          one object per line
-    train.csv       text,labels                                                a header line, then
-                    red apple,fruit;red                                        labels between `label_separator`
+    train.json      [{"text": ...}, ...], {"data": [...]}, or columns as pandas writes them; or as .jsonl
+    train.csv       text,labels                                                a header line, then rows;
+                    red apple,fruit;red                                        cells between , ; tab or |
+    train.txt       __label__fruit __label__red red apple                      fastText; else one text per line
 
-The same rules hold for all of them: a row is a mapping of field to value, and `RecordParser` turns it into a `Record`.
-Labels may be
-
-    ["a", "b"]  [3, 7]                                   ids or names
-    [["a", 0.5], ["b", 1]]   {"a": 0.5, "b": 1}          graded relevance
-    [{"id": "a", "weight": 0.5}, {"id": "b"}]            the same, spelled out
+`read_rows` yields (line, mapping of field to value) for any of them, and `RecordReader` makes records of that. A file
+whose name says nothing is read as what its first bytes look like.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import math
-import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from ..core.errors import DataError, MissingExtraError, did_you_mean
-from .defects import BAR_SEPARATOR, BLANK_LINE, UNREAD_FIELD, ZERO_WEIGHT, ReadLog, place
-from .files import SPLIT_WORDS, Folder, file_errors, numbered_lines, one_line
+from ..core.errors import DataError, MissingExtraError
+from .defects import BLANK_LINE, ReadLog, place
+from .fields import USUAL_NAMES, Fields
+from .files import ROW_SUFFIXES, SPLIT_WORDS, Folder, file_errors, first_bytes, numbered_lines, one_line
 from .labels import LabelSetBuilder, read_label_file
-from .records import DatasetRecords, Record, SplitRecords, collect
+from .record_parser import RecordReader, RowSource
+from .records import DatasetRecords
 from .settings import DatasetSettings
 
-LABEL_KEYS = ("id", "label", "name")
+FASTTEXT_LABEL = "__label__"
 LARGEST_CELL = 2**31 - 1  # the csv module stops at 128 KB unless told otherwise
 PARQUET_BATCH = 1024
+DELIMITERS = (",", ";", "\t", "|")
+LINES_LOOKED_AT, CHARACTERS_LOOKED_AT = 200, 1_000_000  # to find the delimiter of a table
+GOOD_SHARE = 0.9  # of the rows that have as many cells as the header, for the usual delimiter to be taken
+
+Row = tuple[int, Mapping[str, object]]
 
 
-def load_record_files(folder: Folder, settings: DatasetSettings, log: ReadLog) -> DatasetRecords | None:
+def load_record_files(folder: Folder, given: Fields, settings: DatasetSettings, log: ReadLog) -> DatasetRecords | None:
     files = {split: file for split in SPLIT_WORDS if (file := folder.split_file(split)) is not None}
+    if "train" not in files:
+        files = {split: file for split in SPLIT_WORDS if (file := _fasttext_file(folder, split)) is not None}
     if "train" not in files:
         return None
     label_set = LabelSetBuilder(log)
@@ -45,37 +51,76 @@ def load_record_files(folder: Folder, settings: DatasetSettings, log: ReadLog) -
     if label_file is not None:
         read_label_file(label_file, label_set)
         layout += f" with {label_file.name}"
-    found = DatasetRecords(layout, label_set)
+    return read_record_files(files, layout, RecordReader(given, settings, label_set))
+
+
+def _fasttext_file(folder: Folder, split: str) -> Path | None:
+    """train.txt with labels in it; other files of that name belong to other layouts."""
+    if not folder.has(*(f"{word}.txt" for word in SPLIT_WORDS[split])):
+        return None
+    name = next(n for word in SPLIT_WORDS[split] for n in (f"{word}.txt", f"{word}.txt.gz") if n in folder.names)
+    return folder.find(name) if is_fasttext(folder.path / name) else None
+
+
+def read_record_files(files: Mapping[str, Path], layout: str, reader: RecordReader) -> DatasetRecords:
+    """The records of each split's file; what was understood follows the layout."""
+    found, log = DatasetRecords(layout, reader.label_set), reader.log
     for split, file in files.items():
         try:
-            found.splits[split] = read_record_file(file, settings, label_set, log)
+            kind = file_kind(file)
+            rows = _labeled(read_rows(file, log), file) if kind == ".txt" else read_rows(file, log)
+            found.splits[split] = reader.read(RowSource(rows, file, is_table=kind in (".csv", ".tsv")))
         except DataError as error:
             log.defect(error)
+    if "train" in found.splits and (understood := reader.description(found.splits["train"])):
+        found.layout += f": {understood}"
+    found.fields = reader.fields or reader.given
     return found
 
 
-def read_record_file(file: Path, settings: DatasetSettings, label_set: LabelSetBuilder, log: ReadLog) -> SplitRecords:
-    """The records of one file, whose format follows from its name."""
-    return collect(_records(file, settings, label_set, log), file, log)
-
-
-def _records(file: Path, settings: DatasetSettings, label_set: LabelSetBuilder, log: ReadLog) -> Iterator[Record]:
-    suffix = Path(file.name.removesuffix(".gz")).suffix
-    parser = RecordParser(file, settings, label_set, split_cells=suffix in (".csv", ".tsv", ".parquet"))
-    if suffix == ".parquet":
-        rows = read_parquet(file)
-    elif suffix in (".csv", ".tsv"):
-        rows = read_table(file, "," if suffix == ".csv" else "\t", log)
-    else:
-        rows = read_objects(file, log)
+def _labeled(rows: Iterable[Row], file: Path) -> Iterator[Row]:
     for line, row in rows:
-        try:
-            record = parser.parse(row, line)
-        except DataError as error:
-            log.defect(error)
-            continue
-        yield record
-    parser.finish()
+        if "labels" not in row:
+            remedy = f"write {FASTTEXT_LABEL}NAME before each text, or make it a .csv with columns text,labels"
+            raise DataError(f"plain text has no labels; {remedy}", file=file)
+        yield line, row
+
+
+def file_kind(file: Path) -> str:
+    """The suffix that says how a file is read; by its first bytes where its name does not say."""
+    suffix = Path(file.name.removesuffix(".gz")).suffix.lower()
+    if suffix in (*ROW_SUFFIXES, ".txt"):
+        return suffix
+    head = first_bytes(file, 1 << 16)
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    text = head.decode("utf-8-sig", "replace").lstrip()
+    if text.startswith(("{", "[")):
+        return ".json"
+    lines = text.splitlines()
+    if FASTTEXT_LABEL in text[:1000].split("\n")[0] or len(lines) < 2:
+        return ".txt"
+    delimiter = find_delimiter(lines[:LINES_LOOKED_AT], ",")
+    return ".csv" if _matching_share(lines[:LINES_LOOKED_AT], delimiter) >= GOOD_SHARE else ".txt"
+
+
+def read_rows(file: Path, log: ReadLog) -> Iterator[Row]:
+    """(line, values by field) of each row of a file; parquet and a JSON list count rows from 1.
+
+    A .txt file yields the field text, and labels too if it is a fastText file; there blank lines are texts, elsewhere
+    they are skipped and noted.
+    """
+    kind = file_kind(file)
+    if kind == ".parquet":
+        return read_parquet(file)
+    if kind in (".csv", ".tsv"):
+        return read_table(file, "," if kind == ".csv" else "\t", log)
+    if kind == ".txt":
+        return read_text_lines(file, log)
+    return read_json(file, log) if _is_one_document(file, kind) else read_objects(file, log)
+
+
+# JSON
 
 
 def read_objects(file: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, object]]]:
@@ -87,7 +132,7 @@ def read_objects(file: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, obje
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
-            log.defect(DataError(_json_problem(text, error, line), file=file, line=line))
+            log.defect(DataError(_json_problem(text, error), file=file, line=line))
             continue
         if isinstance(found, dict):
             yield line, cast("dict[str, object]", found)
@@ -96,19 +141,77 @@ def read_objects(file: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, obje
             log.defect(DataError(f"a JSON {kind}, not an object; one {{...}} per line is read", file=file, line=line))
 
 
-def _json_problem(text: str, error: Exception, line: int) -> str:
-    if line == 1 and text.strip() in ("[", "{"):
-        return "JSON spread over several lines; one object per line is read, make it so with: jq -c '.[]' (or '.')"
+def _json_problem(text: str, error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         near = text[max(0, error.pos - 15) : error.pos + 15]
         return f"not JSON: {error.msg} at position {error.pos + 1}, near {near!r}"
     return f"not JSON: {error}"
 
 
-def read_table(file: Path, delimiter: str, log: ReadLog) -> Iterator[tuple[int, dict[str, object]]]:
-    """(line, cells by column name) of each row, quoted as the csv module reads it."""
+def _is_one_document(file: Path, kind: str) -> bool:
+    """Whether a file is one JSON value: a list, or in a .json file an object over several lines or of columns."""
+    lines = (text for _, text in numbered_lines(file) if text and not text.isspace())
+    try:
+        first = next(lines, "").lstrip()
+        if first.startswith("["):
+            return True
+        if kind != ".json" or not first.startswith("{"):
+            return False
+        found = json.loads(first)
+    except DataError:  # its line is named when it is read
+        return False
+    except (ValueError, RecursionError):
+        return True
+    return next(lines, None) is None and _columns(found) is not None
+
+
+def read_json(file: Path, log: ReadLog) -> Iterator[Row]:
+    """The rows of one JSON value: a list of objects, an object with one such list in it, or an object of columns."""
+    body = "\n".join(text for _, text in numbered_lines(file))
+    try:
+        found = json.loads(body)
+    except RecursionError as error:
+        raise DataError(f"not JSON: {error}", file=file) from None
+    except json.JSONDecodeError as error:
+        near = body[max(0, error.pos - 15) : error.pos + 15]
+        raise DataError(f"not JSON: {error.msg}, near {near!r}", file=file, line=error.lineno) from None
+    rows = found if isinstance(found, list) else _columns(found)
+    if rows is None:
+        raise DataError("a JSON object without a list of rows; [{...}, ...] or one {...} per line is read", file=file)
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, dict):
+            yield number, row
+        else:
+            message = f"a JSON {type(row).__name__}, not an object; a list of {{...}} is read"
+            log.defect(DataError(message, file=file, line=number))
+
+
+def _columns(found: dict[str, object]) -> list[object] | None:
+    """Rows of {"data": [{...}, ...]}, {"text": [...], ...} or, as pandas writes it, {"text": {"0": ...}, ...}."""
+    values = list(found.values())
+    lists = [value for value in values if isinstance(value, list)]
+    if len(lists) == 1 and not found.keys() & USUAL_NAMES and all(isinstance(row, dict) for row in lists[0]):
+        return lists[0]
+    if len(values) > 1 and len(lists) == len(values) and len(set(map(len, lists))) == 1:
+        return [dict(zip(found, row, strict=True)) for row in zip(*lists, strict=True)]
+    columns = [value for value in values if isinstance(value, dict)]
+    if (
+        len(values) > 1
+        and len(columns) == len(values)
+        and all(column.keys() == columns[0].keys() for column in columns)
+    ):
+        return [{name: column[key] for name, column in zip(found, columns, strict=True)} for key in columns[0]]
+    return None
+
+
+# Tables
+
+
+def read_table(file: Path, usual: str, log: ReadLog) -> Iterator[tuple[int, dict[str, object]]]:
+    """(line, cells by column name) of each row, quoted as the csv module reads it; `usual` is the likely delimiter."""
     csv.field_size_limit(LARGEST_CELL)
-    rows = _cells(file, delimiter)
+    delimiter, is_quoted, skipped = _dialect(file, usual)
+    rows = _cells(file, delimiter, is_quoted, skipped)
     header = next((cells for _, cells in rows if cells), None)
     if header is None:
         raise DataError("no header line", file=file)
@@ -126,11 +229,62 @@ def read_table(file: Path, delimiter: str, log: ReadLog) -> Iterator[tuple[int, 
             yield line, dict(zip(header, cells, strict=True))
 
 
-def _cells(file: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _dialect(file: Path, usual: str) -> tuple[str, bool, int]:
+    """(delimiter, whether cells are quoted, lines before the header)."""
+    lines: list[str] = []
+    characters = 0
+    try:
+        for _, text in islice(numbered_lines(file), LINES_LOOKED_AT):
+            lines.append(text)
+            characters += len(text)
+            if characters > CHARACTERS_LOOKED_AT:
+                break
+    except DataError:  # an empty file, or bytes that are no text: named when the rows are read
+        return usual, True, 0
+    if lines and lines[0].lower().startswith("sep=") and len(lines[0].rstrip()) <= 5:  # written for Excel
+        return lines[0][4:5] or "\t", True, 1
+    delimiter = find_delimiter(lines, usual)
+    return delimiter, delimiter != "\t" or not _has_bare_quotes(lines), 0
+
+
+def find_delimiter(lines: list[str], usual: str) -> str:
+    """The delimiter that gives most rows as many cells as the header, which must have two or more."""
+    if _matching_share(lines, usual) >= GOOD_SHARE:
+        return usual
+    best = max(DELIMITERS, key=lambda delimiter: (_matching_share(lines, delimiter), delimiter == usual))
+    return best if _matching_share(lines, best) >= max(0.5, _matching_share(lines, usual)) else usual
+
+
+def _matching_share(lines: list[str], delimiter: str) -> float:
+    """Share of rows with as many cells as the header; 0 for a header of one cell."""
+    rows = csv.reader((line + "\n" for line in lines if line), delimiter=delimiter)
+    widths = []
+    with suppress(csv.Error):
+        widths += [len(cells) for cells in rows if cells]
+    if not widths or widths[0] < 2:
+        return 0.0
+    return sum(width == widths[0] for width in widths[1:]) / (len(widths) - 1) if len(widths) > 1 else 1.0
+
+
+def _has_bare_quotes(lines: list[str]) -> bool:
+    """Whether a file between tabs is not quoted: each line is a row, and some cell starts but does not end quoted."""
+    cells = [line.split("\t") for line in lines if line]
+    if len({len(row) for row in cells}) != 1:
+        return False
+    return any(cell.startswith('"') and not _is_quoted(cell) for row in cells for cell in row)
+
+
+def _is_quoted(cell: str) -> bool:
+    return len(cell) > 1 and cell.endswith('"') and '"' not in cell[1:-1].replace('""', "")
+
+
+def _cells(file: Path, delimiter: str, is_quoted: bool, skipped: int) -> Iterator[tuple[int, list[str]]]:
     """(line in which the row starts, its cells); the cells of a blank line are []."""
-    reader = csv.reader((text + "\n" for _, text in numbered_lines(file)), delimiter=delimiter, strict=True)
+    lines = (text + "\n" for number, text in numbered_lines(file) if number > skipped)
+    quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     while True:
-        start = reader.line_num + 1  # a quoted cell may span lines: line_num is where the row before ended
+        start = reader.line_num + 1 + skipped  # a quoted cell may span lines: line_num is where the row before ended
         try:
             cells = next(reader)
         except StopIteration:
@@ -139,6 +293,26 @@ def _cells(file: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             remedy = 'a quote inside a quoted cell is written twice: ""'
             raise DataError(f"not a table: {one_line(error)}; {remedy}", file=file, line=start) from None
         yield start, cells
+
+
+# Other formats
+
+
+def is_fasttext(file: Path) -> bool:
+    """Whether the first line of a .txt has labels of fastText."""
+    line = first_bytes(file, 1 << 16).decode("utf-8-sig", "replace").lstrip().split("\n", 1)[0]
+    return any(word.startswith(FASTTEXT_LABEL) for word in line.split())
+
+
+def read_text_lines(file: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, object]]]:
+    """(line, text) of each line, with labels in a fastText file."""
+    if not is_fasttext(file):
+        yield from ((line, {"text": text}) for line, text in numbered_lines(file, log))
+        return
+    for line, text in numbered_lines(file, log):
+        words = text.split()
+        labels = [word[len(FASTTEXT_LABEL) :] for word in words if word.startswith(FASTTEXT_LABEL)]
+        yield line, {"text": " ".join(word for word in words if not word.startswith(FASTTEXT_LABEL)), "labels": labels}
 
 
 def read_parquet(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
@@ -161,175 +335,3 @@ def read_parquet(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
         raise DataError(f"a text is not UTF-8: {one_line(error)}", file=file, line=number + 1) from None
     except pa.ArrowException as error:
         raise DataError(f"not a parquet file that can be read: {one_line(error)}", file=file) from None
-
-
-class RecordParser:
-    """Turns the rows of one file into records; each wrong value becomes a DataError with its place."""
-
-    def __init__(
-        self, file: Path | str, settings: DatasetSettings, label_set: LabelSetBuilder, *, split_cells: bool = False
-    ) -> None:
-        self.file, self.settings, self.label_set = file, settings, label_set
-        self.split_cells = split_cells  # tables: a label cell may be one text, "a;b", and an empty cell is no value
-        self._log: ReadLog = label_set.log
-        self._first: bool = True
-        self._bars, self._separators, self._first_bar = 0, 0, ""
-
-    def parse(self, row: Mapping[str, object], line: int) -> Record:
-        names = self.settings
-        if self._first:
-            self._first = False
-            self._note_unread(row, line)
-        text = self._text(row, line)
-        if names.labels_field not in row:
-            raise self._missing(names.labels_field, row, line)
-        labels, grades = self._labels(row[names.labels_field], line)
-        return Record(
-            line,
-            text,
-            labels,
-            grades,
-            self._name(row.get(names.id_field), line, names.id_field),
-            self._name(row.get(names.group_field), line, names.group_field),
-            self._weight(row.get(names.weight_field), line, names.weight_field),
-        )
-
-    def finish(self) -> None:
-        """Notes that need the whole file."""
-        if self._bars and not self._separators and self.settings.label_separator == ";":
-            self._log.note(BAR_SEPARATOR, self._first_bar, self._bars)
-
-    def _text(self, row: Mapping[str, object], line: int) -> str:
-        title_field, text_field = self.settings.title_field, self.settings.text_field
-        if text_field not in row and title_field not in row:
-            raise self._missing(text_field, row, line)
-        parts = []
-        for field in (title_field, text_field):
-            value = row.get(field)
-            if value is not None and not isinstance(value, str):
-                raise DataError(f"{_shown(value)}, not a text", file=self.file, line=line, field=field)
-            if value:
-                parts.append(value)
-        return " ".join(parts)
-
-    def _labels(self, value: object, line: int) -> tuple[list[int], list[float] | None]:
-        if isinstance(value, str) and self.split_cells:
-            value = self._cell(value, line)
-        if isinstance(value, dict):
-            value = list(value.items())
-        if not isinstance(value, list | tuple):
-            remedy = "write [] for a row without labels" if value is None else 'put it in a list: ["...", ...]'
-            raise self._wrong_labels(f"{_shown(value)}, not a list of labels; {remedy}", line)
-        known = self.label_set.numbers  # the common case in one pass: known ids without weights
-        try:
-            labels = [known[label] for label in value]
-        except (KeyError, TypeError):
-            return self._labels_one_by_one(value, line)
-        return labels, None
-
-    def _labels_one_by_one(
-        self, value: list[object] | tuple[object, ...], line: int
-    ) -> tuple[list[int], list[float] | None]:
-        labels: list[int] = []
-        grades: list[float] = []
-        for item in value:
-            name, grade = (item, 1.0) if type(item) is str else self._name_and_grade(item, line)
-            if grade == 0.0:
-                self._log.note(ZERO_WEIGHT, place(self.file, line, f'"{name}"'))
-                continue
-            labels.append(self.label_set.number(name, self.file, line))
-            grades.append(grade)
-        return labels, None if all(grade == 1.0 for grade in grades) else grades
-
-    def _name_and_grade(self, item: object, line: int) -> tuple[str, float]:
-        label, grade = item, 1.0
-        weight: object = 1.0
-        if isinstance(item, dict):
-            key = next((key for key in LABEL_KEYS if key in item), None)
-            if key is None:
-                raise self._wrong_labels(f'{_shown(item)} has no "id"', line)
-            label, weight = item[key], item.get("weight", 1.0)
-        elif isinstance(item, list | tuple):
-            if len(item) != 2:
-                raise self._wrong_labels(f"{_shown(item)} is not a pair of label and weight", line)
-            label, weight = item
-        grade = _number(weight)
-        if not (math.isfinite(grade) and grade >= 0.0):
-            raise self._wrong_labels(f"weight {_shown(weight)} is not a number of 0 or more", line)
-        if isinstance(label, str):
-            return label, grade
-        if _is_whole(label):
-            return str(label), grade
-        raise self._wrong_labels(f"label {_shown(label)} is not a text or a whole number", line)
-
-    def _cell(self, cell: str, line: int) -> list[object]:
-        """The labels of one .csv or .tsv cell: a JSON list, or ids between separators."""
-        cell = cell.strip()
-        if cell.startswith("[") and cell.endswith("]"):
-            try:
-                parsed: list[object] = json.loads(cell)
-            except ValueError as error:
-                raise self._wrong_labels(f"{_shown(cell)} is not a JSON list: {error}", line) from None
-            return parsed
-        separator = self.settings.label_separator
-        if separator in cell:
-            self._separators += 1
-        elif "|" in cell:
-            self._bars += 1
-            self._first_bar = self._first_bar or place(self.file, line, cell)
-        return [part.strip() for part in cell.split(separator) if part.strip()]
-
-    def _name(self, value: object, line: int, field: str) -> str | None:
-        if value is None or (value == "" and self.split_cells):
-            return None
-        if isinstance(value, str):
-            return value
-        if _is_whole(value):
-            return str(value)
-        raise DataError(f"{_shown(value)} is not a text or a whole number", file=self.file, line=line, field=field)
-
-    def _weight(self, value: object, line: int, field: str) -> float | None:
-        if value is None or (value == "" and self.split_cells):
-            return None
-        if isinstance(value, str) and self.split_cells:
-            with suppress(ValueError):  # what is not a number fails below, like every other wrong weight
-                value = float(value)
-        weight = _number(value)
-        if not (math.isfinite(weight) and weight > 0.0):
-            message = f"{_shown(value)} is not a number above 0; leave out rows that should not count"
-            raise DataError(message, file=self.file, line=line, field=field)
-        return weight
-
-    def _wrong_labels(self, message: str, line: int) -> DataError:
-        return DataError(message, file=self.file, line=line, field=self.settings.labels_field)
-
-    def _missing(self, field: str, row: Mapping[str, object], line: int) -> DataError:
-        close = did_you_mean(field, [str(key) for key in row])
-        fields = ", ".join(f'"{key}"' for key in list(row)[:10]) or "none"
-        hint = close or f"; fields of this row: {fields}; dataset.toml can name another field"
-        return DataError(f"missing{hint}", file=self.file, line=line, field=field)
-
-    def _note_unread(self, row: Mapping[str, object], line: int) -> None:
-        names = self.settings
-        known = {names.text_field, names.title_field, names.labels_field, names.id_field}
-        known |= {names.group_field, names.weight_field}
-        for field in row:
-            if field not in known:
-                self._log.note(UNREAD_FIELD, place(self.file, line, f'"{field}"'))
-
-
-def _number(value: object) -> float:
-    """A real number as a float; NaN for everything else."""
-    if isinstance(value, bool):
-        return math.nan
-    return float(value) if isinstance(value, numbers.Real) else math.nan
-
-
-def _is_whole(value: object) -> bool:
-    """Integers of Python and numpy; True and False are no labels."""
-    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from ..core.errors import DataError
 from .defects import ReadLog, place
+from .fields import Fields
 from .labels import LabelSetBuilder
 from .rows import TextColumn
 
@@ -68,6 +69,7 @@ class DatasetRecords:
     layout: str
     labels: LabelSetBuilder
     splits: dict[str, SplitRecords] = field(default_factory=dict)
+    fields: Fields = field(default_factory=Fields)
 
 
 class _Collector:

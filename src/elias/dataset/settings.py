@@ -3,7 +3,7 @@
     exclude_own_id = true      # the pair (row, label with the row's own id) is never correct
     propensity_a = 0.55        # A and B of the propensity model of the PSP metrics
     propensity_b = 1.5
-    text_field = "abstract"    # names of the fields, where they differ from the usual ones
+    text_field = "abstract"    # names of the fields, where they are not recognized; several texts: ["title", "body"]
 
 An unknown key is an error.
 """
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ..core.errors import DataError, did_you_mean
 from .defects import ReadLog
+from .fields import Fields
 from .files import numbered_lines, one_line
 
 
@@ -28,13 +30,21 @@ class DatasetSettings:
     exclude_own_id: bool = False
     propensity_a: float = 0.55
     propensity_b: float = 1.5
-    text_field: str = "text"
-    title_field: str = "title"
-    labels_field: str = "labels"
-    id_field: str = "id"
+    text_field: str | tuple[str, ...] = ""  # empty: recognized, like labels, id and separator
+    title_field: str = "title"  # put before a text_field that is a single name, where rows have it
+    labels_field: str = ""
+    id_field: str = ""
     group_field: str = "group"
     weight_field: str = "weight"
-    label_separator: str = ";"  # in .csv and .tsv; a cell that is a JSON list needs none
+    label_separator: str = ""
+
+    def fields(self, names: Sequence[str]) -> Fields:
+        """The fields that are set, for rows with these fields."""
+        text: Sequence[str] | None = self.text_field or None
+        if isinstance(text, str) or self.title_field != DatasetSettings.title_field:
+            body = self.text_field if isinstance(self.text_field, str) else ""
+            text = [name for name in (self.title_field, body or "text") if name in names] or [body or "text"]
+        return Fields.of(text, self.labels_field, self.id_field, self.label_separator or None)
 
 
 def load_settings(file: Path, log: ReadLog) -> DatasetSettings:
@@ -55,7 +65,8 @@ def load_settings(file: Path, log: ReadLog) -> DatasetSettings:
         if problem:
             log.defect(DataError(problem, file=file, line=line_of.get(key), field=key))
         else:
-            good[key] = float(value) if isinstance(known[key], float) else value
+            is_number = isinstance(known[key], float)
+            good[key] = float(value) if is_number else tuple(value) if isinstance(value, list) else value
     return DatasetSettings(**good)  # type: ignore[arg-type]  # _problem has checked each type
 
 
@@ -70,4 +81,6 @@ def _problem(key: str, value: object, known: dict[str, object]) -> str:
         if is_number and math.isfinite(float(value)) and float(value) > 0:  # type: ignore[arg-type]
             return ""
         return f"{value!r} is not a number above 0"
+    if key == "text_field" and isinstance(value, list) and value and all(isinstance(name, str) for name in value):
+        return ""
     return "" if isinstance(value, str) and value else f"{value!r} is not a text in quotes"

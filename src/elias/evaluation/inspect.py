@@ -83,7 +83,7 @@ def labels_of_cluster(model: Model, cluster: int, most: int = 20) -> list[dict[s
     return [
         {
             "label": model.labels.ids[labels[i]],
-            "text": model.labels.texts[labels[i]],
+            "text": model.labels.texts_to_show[labels[i]],
             "edge_score": round(float(scores[i]), 4),
             "stage1": bool(model.stage1_clusters[labels[i]] == cluster),
         }

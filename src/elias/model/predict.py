@@ -218,7 +218,7 @@ class Predictor:
         if not self.gives_probabilities:
             raise InputError(
                 f"threshold={threshold}: the scores of this model are not probabilities, because it has no calibrated "
-                "score model (that needs words and enough held-out rows, see split.calibration_rows); leave it out"
+                "score model (that needs texts, and 400 rows or more to hold some out); leave it out"
             )
 
     @property

@@ -76,10 +76,11 @@ def _write(context: FitContext, folder: Path) -> None:
     write_tensors(folder / "split.safetensors", parts)
     train = _train(data, parts, settings)
     if train.labels.nnz == 0:
-        raise DataError(
-            f"{data.name}: no labeled row is left to train on after {len(parts['validation'])} validation and "
-            f"{len(parts['calibration'])} calibration rows were set aside; try split.validation_rows=0"
-        )
+        held_out = {name: len(parts[name]) for name in ("validation", "calibration") if len(parts[name])}
+        counts = " and ".join(f"{count} {name}" for name, count in held_out.items())
+        remedy = " and ".join(f"split.{name}_rows=0" for name in held_out)
+        message = f"no labeled row is left to train on after {counts} rows were set aside"
+        raise DataError(f"{data.name}: {message}; label more rows" + (f", or set {remedy}" if remedy else ""))
     if context.tokens is not None:
         tokens = context.tokens.of(parts["train"], _label_numbers(data.train.take(parts["train"]), data, settings))
         vectorizer = TfIdf.fit_counts(tokens, min_df=settings.features.min_df, max_words=settings.features.max_words)

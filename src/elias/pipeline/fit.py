@@ -23,6 +23,7 @@ from ..core.files import FolderLock, disk_errors, link_or_copy, link_tree, read_
 from ..core.progress import SILENT, Progress
 from ..core.settings import Settings
 from ..dataset import Dataset
+from ..dataset.label_names import with_names
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
@@ -245,6 +246,7 @@ def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) ->
 
 def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool) -> tuple[Path, Settings]:
     """The finished model of one run. `first`: the resolved settings of member 0, which the others have too."""
+    data = with_names(data, given.features.label_texts)
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
     if first is None:
         resolved = resolve(given.updated(machine), data.size())

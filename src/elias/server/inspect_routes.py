@@ -234,9 +234,9 @@ class IndexView:
         A path weighs s_c * e_{c,l}, and the heaviest one wins: equations (1), (2), (5), (6).
         """
         model = self.model
-        found = model.predict([text], k, explain=True).records(model.labels.texts)[0]
+        found = model.predict([text], k, explain=True).records(model.labels.texts_to_show)[0]
         if label is not None and label not in {record["label"] for record in found}:
-            found += model.predict([text], 1, explain=True, allow=[label]).records(model.labels.texts)[0]
+            found += model.predict([text], 1, explain=True, allow=[label]).records(model.labels.texts_to_show)[0]
         score_of = self._beam(text)
         for record in found:  # a label that was asked for may be reached through a cluster outside the beam
             score_of.setdefault(record.get("cluster", -1), record.get("cluster_score", 0.0))
@@ -279,7 +279,7 @@ class IndexView:
         return self.edges_L[self.indptr_L[label] : self.indptr_L[label + 1]]
 
     def _named(self, label: int) -> dict[str, Any]:
-        return {"label": self.model.labels.ids[label], "text": self.model.labels.texts[label]}
+        return {"label": self.model.labels.ids[label], "text": self.model.labels.texts_to_show[label]}
 
 
 class Hits(NamedTuple):

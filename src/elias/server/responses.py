@@ -28,7 +28,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list[str]:
     """The JSON objects of one slice of a batch, whose rows begin at `first_row` of the batch's predictions."""
-    options, ids, label_texts = piece.job.options, piece.ids, piece.job.served.model.labels.texts
+    options, ids, label_texts = piece.job.options, piece.ids, piece.job.served.model.labels.texts_to_show
     label_ids = predictions.label_ids
     assert label_ids is not None
     window = slice(first_row, first_row + len(piece)), slice(0, options.k)
