@@ -21,6 +21,10 @@ import scipy.sparse as sp
 
 from elias.core.errors import DataError, EliasError, InputError
 from elias.dataset import Dataset, Fields, dataset_from, load_dataset
+from elias.dataset.defects import ReadLog
+from elias.dataset.fields import Columns, resolve_known
+from elias.dataset.record_files import read_rows
+from elias.dataset.record_parser import row_id, row_text
 
 TWO = [("red apple", ["fruit", "red"]), ("fire engine", ["red"])]
 SINGLE = [("red apple", ["fruit"]), ("fire engine", ["red"])]
@@ -555,3 +559,22 @@ def test_splits_of_different_kinds(tmp_path: Path) -> None:
     data = dataset_from(TEXTS, ["fruit", "red"], fields=Fields(separator=";"), test=tmp_path / "test.csv")
     assert data.test is not None
     assert data.test.labels.sum() == 2
+
+
+def test_rows_to_predict_are_read_with_the_fields_of_a_model(tmp_path: Path) -> None:
+    known = Fields(text=("title", "description"), labels="tags", id="sku", separator=";")
+    files = {
+        "same.csv": "sku,title,description\nA1,red,apple\n",
+        "half.jsonl": '{"title": "red apple"}',
+        "other.csv": "text;price\nred apple;3\n",
+        "plain.txt": "red apple\n",
+    }
+    for name, content in files.items():
+        file = tmp_path / name
+        file.write_text(content)
+        rows = list(read_rows(file, ReadLog()))
+        columns = Columns(rows=[row for _, row in rows], file=file)
+        fields = resolve_known(columns, known, Fields(), labels_needed=False)
+        line, row = rows[0]
+        assert row_text(row, fields, file, line) == "red apple"
+        assert row_id(row, fields, file, line) == ("A1" if name == "same.csv" else None)

@@ -139,7 +139,7 @@ def is_missing(value: object, *, words: bool = False) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def resolve_fields(columns: Columns, given: Fields = Fields(), *, labels_needed: bool = True) -> Fields:  # noqa: B008
+def resolve_fields(columns: Columns, given: Fields, *, labels_needed: bool = True) -> Fields:
     """The fields to read: those given, which must exist, and the recognized ones for the rest.
 
     Parameters
@@ -182,6 +182,21 @@ def resolve_fields(columns: Columns, given: Fields = Fields(), *, labels_needed:
     if text is None or (labels is None and labels_needed):
         raise _question(columns, text, labels)
     return replace(given, text=text, labels=labels, id=row_id)
+
+
+def resolve_known(columns: Columns, known: Fields, given: Fields, *, labels_needed: bool = True) -> Fields:
+    """The fields of another file: those of `known` (the first split's, or a model's) where it has them.
+
+    What is missing is `given` or recognized, as in `resolve_fields`: another format may use other names.
+    """
+    names = columns.names
+    there = Fields(
+        text=tuple(name for name in known.text or () if name in names) or None,
+        labels=known.labels if known.labels in names else None,
+        id=known.id if known.id in names else None,
+        separator=known.separator,
+    )
+    return resolve_fields(columns, there.or_else(given), labels_needed=labels_needed)
 
 
 def _listed(text: Sequence[str], names: Sequence[str]) -> list[str]:

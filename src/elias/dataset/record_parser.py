@@ -28,7 +28,7 @@ import numpy as np
 
 from ..core.errors import DataError, did_you_mean
 from .defects import MISSING_VALUE, NOT_SEPARATED, ZERO_WEIGHT, ReadLog, place
-from .fields import MISSING_WORDS, Columns, Fields, is_missing, quoted, resolve_fields
+from .fields import MISSING_WORDS, Columns, Fields, is_missing, quoted, resolve_fields, resolve_known
 from .label_cells import are_whole_floats, find_separator, pieces_of, read_list, shown_separator
 from .labels import LabelSetBuilder
 from .records import Record, SplitRecords, collect
@@ -82,14 +82,8 @@ class RecordReader:
         return collect(self._records(chain(first, rows), parser), source.file, self.log)
 
     def _resolve(self, columns: Columns) -> Fields:
-        names, given = columns.names, self.given.or_else(self.settings.fields(columns.names))
-        if self.fields is None:
-            return resolve_fields(columns, given)
-        # The names of the first split; what another format calls differently is recognized again.
-        text = tuple(name for name in self.fields.text or () if name in names) or given.text
-        labels, row_id = (name if name in names else None for name in (self.fields.labels, self.fields.id))
-        known = Fields(text=text, labels=labels, id=row_id, separator=self.fields.separator)
-        return resolve_fields(columns, known.or_else(given))
+        given = self.given.or_else(self.settings.fields(columns.names))
+        return resolve_fields(columns, given) if self.fields is None else resolve_known(columns, self.fields, given)
 
     def _other_fields(self) -> frozenset[str]:
         return frozenset([self.settings.title_field, self.settings.group_field, self.settings.weight_field])
