@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -258,17 +259,15 @@ def _matching_share(lines: list[str], delimiter: str) -> float:
     """Share of rows with as many cells as the header; 0 for a header of one cell."""
     rows = csv.reader((line + "\n" for line in lines if line), delimiter=delimiter)
     widths = []
-    try:
+    with suppress(csv.Error):
         widths += [len(cells) for cells in rows if cells]
-    except csv.Error:
-        pass
     if not widths or widths[0] < 2:
         return 0.0
     return sum(width == widths[0] for width in widths[1:]) / (len(widths) - 1) if len(widths) > 1 else 1.0
 
 
 def _has_bare_quotes(lines: list[str]) -> bool:
-    """Whether a file between tabs is not quoted: each line is a row, and some cell starts with a quote but has no end."""
+    """Whether a file between tabs is not quoted: each line is a row, and some cell starts but does not end quoted."""
     cells = [line.split("\t") for line in lines if line]
     if len({len(row) for row in cells}) != 1:
         return False
