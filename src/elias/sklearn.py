@@ -161,6 +161,8 @@ class EliasClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any, *, reset: bool) -> Any:
         """Texts as a list, or a checked matrix."""
+        if isinstance(X, str):
+            raise ValueError("X is one text; pass a list of texts")
         if _are_texts(X):
             texts = list(as_texts(X.iloc[:, 0] if hasattr(X, "iloc") and X.ndim == 2 else X, Fields()))
             if not reset and self.model_.first.vectorizer is None:
@@ -254,16 +256,25 @@ def _read_target(y: Any) -> _Target:
         y = y.to_numpy()
     elif not isinstance(y, Sequence) and hasattr(y, "__array__"):
         y = np.asarray(y)
-    if isinstance(y, Sequence) and any(isinstance(row, set | frozenset) for row in y):
+    if _are_lists(y):
         return _lists(y)
     if is_multilabel(y):
         return _indicator(np.asarray(y), "dense")
-    if not isinstance(y, np.ndarray) or (y.dtype == object and y.ndim == 1):
-        if any(isinstance(row, list | tuple | np.ndarray) and np.ndim(row) == 1 for row in y):
-            return _lists(y)
-    elif y.ndim == 2 and y.shape[1] > 1:
+    if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1:
         raise ValueError(f"y has shape {y.shape} and is not an indicator matrix: its values must be 0 and 1")
     return _single(y)
+
+
+def _are_lists(y: Any) -> bool:
+    """Whether y has lists of labels. Lists of equal length with 0 and 1 are an indicator matrix, as scikit-learn has it."""
+    if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
+        return False
+    lists = [row for row in y if isinstance(row, list | tuple | set | frozenset | np.ndarray)]
+    if not lists:
+        return False
+    if len(lists) < len(y) or len({len(row) for row in lists}) > 1 or isinstance(lists[0], set | frozenset):
+        return True
+    return not is_multilabel(y)
 
 
 def _indicator(y: Any, form: Form) -> _Target:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import elias
+from elias import Ensemble
 from elias.core.errors import InputError
 from elias.core.metrics import evaluate
 from elias.core.propensity import PropensityModel
@@ -92,3 +95,91 @@ def test_the_calibration_error_of_probabilities(stacked_model: Model, tiny_model
     assert found.calibration_error is not None
     assert 0 < found.calibration_error < 0.3
     assert evaluate_model(tiny_model, data).calibration_error is None
+
+
+# -- what users pass to `evaluate` ------------------------------------------------------------------------------------
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+TEXTS: list[str] = [text for text in json.loads((GOLDEN / "queries.json").read_text())["texts"] if text]
+
+
+@pytest.fixture(scope="module", params=["stacked", "ensemble"])
+def golden(request: pytest.FixtureRequest) -> Model | Ensemble:
+    return elias.load(GOLDEN / "models" / request.param, threads=2)
+
+
+def answers(model: Model | Ensemble, rank: int) -> list[str]:
+    """The label at a rank among 100, as many as `evaluate` predicts: a truth of which the metrics are known."""
+    return [row[rank][0] for row in model.predict(TEXTS, k=100).named()]
+
+
+def test_texts_and_labels_in_many_forms(golden: Model | Ensemble, tmp_path: Path) -> None:
+    best = answers(golden, 0)
+    frame = pd.DataFrame({"text": TEXTS, "label": best})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    dataset = Dataset.from_lists(["x"], [best[:1]], test_texts=TEXTS, test_labels=[[label] for label in best])
+    for found in (
+        golden.evaluate(TEXTS, [[label] for label in best]),
+        golden.evaluate(np.array(TEXTS), best),
+        golden.evaluate(frame),
+        golden.evaluate(frame, "label"),
+        golden.evaluate(frame.rename(columns={"text": "x", "label": "y z"}), text="x", labels="y z"),
+        golden.evaluate(tmp_path / "rows.csv"),
+        golden.evaluate(str(tmp_path / "rows.csv"), labels="label", text="text"),
+        golden.evaluate(dataset),
+        golden.evaluate(dataset, split="test"),
+    ):
+        assert found["P@1"] == 100
+        assert found["P@5"] == pytest.approx(20)
+        assert found.metrics.rows == len(TEXTS)
+    second = golden.evaluate(TEXTS, answers(golden, 1))
+    assert (second["P@1"], second["P@3"]) == (0, pytest.approx(100 / 3))
+    assert second.as_dict()["R@10"] == 100
+
+
+def test_the_result_prints_as_a_table(golden: Model | Ensemble) -> None:
+    found = golden.evaluate(TEXTS, answers(golden, 0))
+    lines = repr(found).splitlines()
+    assert lines[0].split() == ["@1", "@3", "@5", "@10", "@20", "@100"]
+    assert lines[1].split() == ["P", "100.00", "33.33", "20.00"]
+    assert lines[-1] == f"{len(TEXTS)} rows"
+    html = found._repr_html_()
+    assert html.count("<tr>") == 6
+    assert "<td>P</td><td>100.00</td>" in html
+    assert f"<p>{len(TEXTS)} rows</p>" in html
+
+
+def test_rare_labels_first_changes_the_order(golden: Model | Ensemble) -> None:
+    second = answers(golden, 1)
+    assert golden.evaluate(TEXTS, second, rare=1.0)["P@1"] > golden.evaluate(TEXTS, second)["P@1"]
+
+
+def test_a_folder_without_test_rows_is_not_measured_on_its_training_rows(
+    golden: Model | Ensemble, tmp_path: Path
+) -> None:
+    pd.DataFrame({"text": TEXTS, "label": answers(golden, 0)}).to_csv(tmp_path / "train.csv", index=False)
+    with pytest.raises(InputError, match="has no test rows; it has train"):
+        golden.evaluate(tmp_path)
+    assert golden.evaluate(tmp_path, split="train")["P@1"] == 100
+    assert golden.evaluate(tmp_path / "train.csv")["P@1"] == 100
+    with pytest.raises(InputError, match="has no test rows"):
+        golden.evaluate(elias.load_dataset(tmp_path))
+
+
+def test_own_ids_are_left_out_where_the_training_data_said_so(golden: Model | Ensemble) -> None:
+    assert golden.exclude_own_id
+    frame = pd.DataFrame({"id": answers(golden, 0), "text": TEXTS, "label": answers(golden, 1)})
+    assert golden.evaluate(frame)["P@1"] > 80  # not all: an excluded label changes what is searched
+    assert golden.evaluate(frame.drop(columns="id"))["P@1"] == 0
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["a", "b"], {"a": 1}, b"x"])
+def test_what_cannot_be_measured_on_is_one_line(golden: Model | Ensemble, wrong: Any) -> None:
+    with pytest.raises(elias.EliasError) as error:
+        golden.evaluate(wrong)
+    assert "\n" not in str(error.value)
+
+
+def test_labels_beside_a_dataset_are_refused(golden: Model | Ensemble, tiny_dataset: Path) -> None:
+    with pytest.raises(InputError, match="a Dataset has its own"):
+        golden.evaluate(elias.load_dataset(tiny_dataset), [["a"]])
