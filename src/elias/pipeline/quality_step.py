@@ -43,9 +43,6 @@ MOST_ROWS = 10_000  # test rows that are answered
 MOST_ENCODED = 2_000  # the same where a transformer reads every text
 CHECKPOINT_NOTE = "checkpoints were chosen on these rows, so the figures are a little too high; a test file is better"
 NEARLY_ALL = 0.9  # of the training rows: what is trained on fewer is noticeably worse than the model itself
-SMALLER_NOTE = (
-    "each row was answered by parts trained on {seen:,} of the {rows:,} rows; the model, trained on all, is better"
-)
 MEMBER_NOTE = "measured of the first member, on rows held out of it; give a test file to measure the ensemble"
 
 
@@ -164,8 +161,12 @@ def _out_of_fold(context: FitContext, ranking: RankingSteps) -> tuple[MeasuredRo
     numbers, first = np.unique(arrays["rows"], return_index=True)  # a row can be held out in several folds
     source, n_train = held_out_of(context.data), len(context.data.train)
     splits = [read_tensors(folder.with_name(FEATURES) / "split.safetensors")[0] for folder in ranking.held_out]
-    seen = min(len(split["train"]) for split in splits)
-    note = SMALLER_NOTE.format(seen=seen, rows=n_train) if seen < NEARLY_ALL * n_train else ""
+    seen, reasons = min(len(split["train"]) for split in splits), []
+    if seen < NEARLY_ALL * n_train:
+        reasons.append(f"what answered was trained on {seen:,} of the {n_train:,} rows")
+    if context.settings.split.near_duplicates and source is context.data.train:
+        reasons.append("near-duplicates of half of the rows were held out with them")
+    note = f"a low estimate: {'; '.join(reasons)}" if reasons else ""
     rows = MeasuredRows(HELD_OUT, source.labels[numbers], source.excluded[numbers], note)
     found = Predictions(labels=arrays["labels"][first], scores=arrays["scores"][first])
     return rows, found, {name: labels[first] for name, labels in baselines.items()}
