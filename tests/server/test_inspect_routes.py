@@ -12,7 +12,7 @@ import pytest
 from elias.dataset.labels import LabelSet
 from elias.evaluation.inspect import clusters_of_label, labels_of_cluster, overview
 from elias.model.model import Model
-from elias.server.inspect_routes import LabelSearch
+from elias.server.label_search import LabelSearch
 from helpers.serving import Running, running
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -116,7 +116,7 @@ class Dataset:
         return digest.hexdigest()
 
     def _content(self) -> Iterator[bytes | memoryview]:
-        settings = {key: value for key, value in asdict(self.settings).items() if key != "name"}
+        settings = {key: value for key, value in asdict(self.settings).items() if key not in ("name", "language")}
         yield json.dumps(settings, sort_keys=True).encode()
         for strings in (self.labels.ids, self.labels.texts, self.labels.alternatives):
             yield json.dumps(strings).encode()
@@ -273,7 +273,7 @@ def assemble(
         test=finished.get("test"),
         validation=finished.get("validation"),
         labels=labels.label_set(),
-        settings=settings,
+        settings=replace(settings, language=records.language or settings.language),
         layout=records.layout,
         notes=log.notes,
     )

@@ -29,6 +29,7 @@ from .files import SPLIT_WORDS, Folder, file_errors, numbered_lines, one_line
 from .labels import LabelSetBuilder, read_label_file
 from .records import DatasetRecords, Record, SplitRecords, collect
 from .settings import DatasetSettings
+from .skos import read_vocabulary
 
 LABEL_KEYS = ("id", "label", "name")
 LARGEST_CELL = 2**31 - 1  # the csv module stops at 128 KB unless told otherwise
@@ -45,12 +46,17 @@ def load_record_files(folder: Folder, settings: DatasetSettings, log: ReadLog) -
     if label_file is not None:
         read_label_file(label_file, label_set)
         layout += f" with {label_file.name}"
-    found = DatasetRecords(layout, label_set)
+    vocabulary = None if label_file is not None else read_vocabulary(folder, settings.language, label_set)
+    if vocabulary is not None:
+        layout += f" with {vocabulary.file.name} (SKOS, {vocabulary.language or 'no language'})"
+    found = DatasetRecords(layout, label_set, language=vocabulary.language if vocabulary is not None else "")
     for split, file in files.items():
         try:
             found.splits[split] = read_record_file(file, settings, label_set, log)
         except DataError as error:
             log.defect(error)
+    if vocabulary is not None:
+        vocabulary.settle_ids(found.splits)
     return found
 
 

@@ -34,6 +34,7 @@ class DatasetSettings:
     id_field: str = "id"
     group_field: str = "group"
     weight_field: str = "weight"
+    language: str = ""  # of the label texts that are taken from a SKOS file; empty: the most frequent one
     label_separator: str = ";"  # in .csv and .tsv; a cell that is a JSON list needs none
 
 
