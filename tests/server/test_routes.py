@@ -97,6 +97,23 @@ def test_named_labels_are_scored_over_all_clusters(service: Running, tiny_model:
     assert {label for row in named(answer["results"]) for label in row} == set(wanted), "not filtered from the best"
 
 
+def test_one_text_needs_no_list(service: Running) -> None:
+    assert service.post("/v1/predict", {"texts": "bada kuku"}).json == service.predict(["bada kuku"])
+
+
+def test_blocked_and_rare_labels(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    first = named(service.predict(texts[:3], k=2)["results"])
+    blocked = [label for row in first for label in row]
+    answer = service.predict(texts[:3], k=4, block=blocked)["results"]
+    expected = tiny_model.predict(texts[:3], 4, block=blocked)
+    assert named(answer) == [[label for label, _ in row] for row in expected.named()]
+    assert not set(blocked) & {label for row in named(answer) for label in row}
+    rare = tiny_model.predict(texts, 4, rare=1.0)
+    answer = service.predict(texts, k=4, rare=1.0)["results"]
+    assert named(answer) == [[label for label, _ in row] for row in rare.named()]
+    assert named(answer) != named(service.predict(texts, k=4)["results"])
+
+
 def test_a_stream_holds_the_same_lines(service: Running, texts: list[str]) -> None:
     many, ids = texts * 9, [f"id-{number}" for number in range(len(texts) * 9)]  # several pieces
     answer = service.post("/v1/predict", {"texts": many, "ids": ids, "k": 2, "stream": True})

@@ -3,7 +3,7 @@
 Rows of this kind have KIND_LABEL_TEXT: they do not count in N, n_l or propensities, are never held out, and have no
 id, so no pair of theirs is excluded. Only labels with a training row get one: a label without any would be learned
 from its name alone. With `inverted_index.unseen_labels` such a label is found by the words of its text.
-`ids`: the label's id is put before its text unless it is the text; ids can be names that occur in other texts.
+`ids`: the label's id is put before its text unless it is the text or a URI; ids can be names that occur in other texts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def texts_of(labels: LabelSet, numbers: np.ndarray, *, ids: bool = False) -> Ite
     """The training texts of some labels: id where it is a name, text, alternative names."""
     for number in numbers.tolist():
         name, text = labels.ids[number], labels.texts[number]
-        before = f"{name} " if ids and name != text and any(map(str.isalpha, name)) else ""
+        is_name = name not in (text, labels.uri(number)) and any(map(str.isalpha, name))
+        before = f"{name} " if ids and is_name else ""
         yield f"{before}{text} {labels.alternatives[number]}".strip()
 
 

@@ -28,6 +28,7 @@ from .labels import LabelSetBuilder, read_label_file
 from .record_parser import RecordReader, RowSource
 from .records import DatasetRecords
 from .settings import DatasetSettings
+from .skos import read_vocabulary
 
 FASTTEXT_LABEL = "__label__"
 LARGEST_CELL = 2**31 - 1  # the csv module stops at 128 KB unless told otherwise
@@ -51,7 +52,14 @@ def load_record_files(folder: Folder, given: Fields, settings: DatasetSettings, 
     if label_file is not None:
         read_label_file(label_file, label_set)
         layout += f" with {label_file.name}"
-    return read_record_files(files, layout, RecordReader(given, settings, label_set))
+    vocabulary = None if label_file is not None else read_vocabulary(folder, settings.language, label_set)
+    if vocabulary is not None:
+        layout += f" with {vocabulary.file.name} (SKOS, {vocabulary.language or 'no language'})"
+    found = read_record_files(files, layout, RecordReader(given, settings, label_set))
+    if vocabulary is not None:
+        vocabulary.settle_ids(found.splits)
+        found.language = vocabulary.language
+    return found
 
 
 def _fasttext_file(folder: Folder, split: str) -> Path | None:

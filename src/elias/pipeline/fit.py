@@ -149,6 +149,7 @@ def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -
             "propensity_a": data.settings.propensity_a,
             "propensity_b": data.settings.propensity_b,
             "fields": data.fields.as_dict(),
+            "language": data.settings.language or None,  # of the label texts
             "features": None if features.vectorizer is not None else int(features.bow.shape[1]),  # None: texts
         },
         "validation": read_object(network.stage / "stage.json", "best")["best"],

@@ -56,7 +56,9 @@ class ServedModel(Protocol):
         *,
         ids: Sequence[str] | None = None,
         allow: Sequence[str] | None = None,
+        block: Sequence[str] | None = None,
         threshold: float | None = None,
+        rare: float = 0.0,
         explain: bool = False,
     ) -> Predictions: ...
 

@@ -28,7 +28,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list[str]:
     """The JSON objects of one slice of a batch, whose rows begin at `first_row` of the batch's predictions."""
-    options, ids, label_texts = piece.job.options, piece.ids, piece.job.served.model.labels.texts_to_show
+    options, ids, names = piece.job.options, piece.ids, piece.job.served.model.labels
+    label_texts, uris = names.texts_to_show, names.uris
     label_ids = predictions.label_ids
     assert label_ids is not None
     window = slice(first_row, first_row + len(piece)), slice(0, options.k)
@@ -49,6 +50,8 @@ def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list
             record: dict[str, Any] = {"label": label_ids[number], "score": round_score(scores[row][column])}
             if label_texts[number]:
                 record["text"] = label_texts[number]
+            if uris is not None and uris[number]:
+                record["uri"] = uris[number]
             for name, values in parts.items():
                 value = values[row][column]
                 record[name] = round_score(value) if isinstance(value, float) else value
