@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -186,7 +187,7 @@ class RecordParser:
             value = list(value.items())
         if not isinstance(value, list | tuple):
             value = [value]  # one label
-        known = self.label_set.numbers  # the common case in one pass: known ids without weights
+        known: Mapping[Any, int] = self.label_set.numbers  # the common case in one pass: known ids without weights
         try:
             labels = [known[label] for label in value]
         except (KeyError, TypeError):

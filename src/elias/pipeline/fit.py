@@ -215,10 +215,12 @@ def fit(
     return _fit_and_load(read, given, Path(run_dir), _Options(members, shown, force))
 
 
-def _settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
-    if given is None or isinstance(given, Settings):
-        return given or Settings()
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+def _settings_of(given: Any) -> Settings:
+    if given is None:
+        return Settings()
+    if isinstance(given, Settings):
+        return given
+    if not isinstance(given, Mapping) or any(not isinstance(key, str) for key in given):
         raise SettingsError(
             f'settings={given!r}: pass a dict of settings by name, such as {{"stage2.epochs": 5}}'[:300]
         )

@@ -39,9 +39,9 @@ class PredictOptions:
     def batch_key(self) -> tuple[object, ...]:
         """Requests with equal keys can share a call of the model.
 
-        Small k may differ: the k best labels are the first k of a longer list; with `rare` too, because SMALL_K is below
-        the depth to which `predict` re-ranks. Explaining takes longer than predicting, so requests that do not ask for
-        it do not share a batch with those that do.
+        Small k may differ: the k best labels are the first k of a longer list; with `rare` too, because SMALL_K is
+        below the depth to which `predict` re-ranks. Explaining takes longer than predicting, so requests that do not
+        ask for it do not share a batch with those that do.
         """
         k = self.k if self.k > SMALL_K else 0
         return self.threshold, self.labels, self.block, self.rare, k, self.explain
