@@ -143,7 +143,7 @@ def test_the_name_of_a_folders_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (b'[{"text": "a"}]', ".json"),
         (b"PAR1\x00\x01", ".parquet"),
         (b"2 3 4\n0 1:0.5\n", ".txt"),
-        (gzip.compress(b'{"text": "a"}\n'), ".jsonl.gz"),
+        (gzip.compress(b'{"text": "a"}\n', mtime=0), ".jsonl.gz"),
     ],
 )
 def test_the_format_of_standard_input(content: bytes, suffix: str) -> None:
