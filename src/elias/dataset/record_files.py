@@ -281,8 +281,10 @@ def _is_quoted(cell: str) -> bool:
 def _cells(file: Path, delimiter: str, is_quoted: bool, skipped: int) -> Iterator[tuple[int, list[str]]]:
     """(line in which the row starts, its cells); the cells of a blank line are []."""
     lines = (text + "\n" for number, text in numbered_lines(file) if number > skipped)
-    quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+    if is_quoted:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
     while True:
         start = reader.line_num + 1 + skipped  # a quoted cell may span lines: line_num is where the row before ended
         try:
@@ -307,7 +309,8 @@ def is_fasttext(file: Path) -> bool:
 def read_text_lines(file: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, object]]]:
     """(line, text) of each line, with labels in a fastText file."""
     if not is_fasttext(file):
-        yield from ((line, {"text": text}) for line, text in numbered_lines(file, log))
+        for line, text in numbered_lines(file, log):
+            yield line, {"text": text}
         return
     for line, text in numbered_lines(file, log):
         words = text.split()
