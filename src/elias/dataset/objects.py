@@ -206,8 +206,7 @@ def _with_class_names(data: Any) -> Iterator[dict[str, Any]]:
     names_of = {}
     for column, feature in features.items():
         inner = feature if hasattr(feature, "names") else getattr(feature, "feature", None)
-        names = getattr(inner, "names", None)
-        if names is not None:
+        if (names := getattr(inner, "names", None)) is not None:
             names_of[column] = names
     for row in data:
         yield {column: _class_names(value, names_of.get(column)) for column, value in row.items()}
@@ -238,9 +237,9 @@ def _indicated(labels: Any, place: str) -> list[Any]:
     names = [str(name) for name in labels.columns] if hasattr(labels, "columns") else None
     if names is not None and len(names) == 1 and not _is_numeric(labels.to_numpy()):
         return label_lists(labels[labels.columns[0]], place)  # a DataFrame of one column of labels
-    values: Any = labels
-    if not sp.issparse(labels):
-        values = labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels)
+    values: Any = (
+        labels if sp.issparse(labels) else labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels)
+    )
     if names is not None and not _is_numeric(values):  # columns of different types, such as 0/1 and True/False
         with suppress(TypeError, ValueError):
             values = values.astype(np.float64)

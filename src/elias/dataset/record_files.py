@@ -289,11 +289,10 @@ def _is_quoted(cell: str) -> bool:
 def _cells(file: Path, delimiter: str, is_quoted: bool, skipped: int) -> Iterator[tuple[int, list[str]]]:
     """(line in which the row starts, its cells); the cells of a blank line are []."""
     lines = (text + "\n" for number, text in numbered_lines(file) if number > skipped)
-    reader = (
-        csv.reader(lines, delimiter=delimiter, strict=True)
-        if is_quoted
-        else csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
-    )
+    if is_quoted:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
     while True:
         start = reader.line_num + 1 + skipped  # a quoted cell may span lines: line_num is where the row before ended
         try:

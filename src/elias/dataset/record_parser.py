@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -185,21 +185,18 @@ class RecordParser:
             return [], None
         if isinstance(value, dict):
             value = list(value.items())
-        if not isinstance(value, list | tuple):
-            value = [value]  # one label
-        known: Mapping[Any, int] = self.label_set.numbers  # the common case in one pass: known ids without weights
+        items: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
+        known = self.label_set.numbers  # the common case in one pass: known ids without weights
         try:
-            labels = [known[label] for label in value]
+            labels = [known[label] for label in items]
         except (KeyError, TypeError):
-            return self._labels_one_by_one(value, line)
+            return self._labels_one_by_one(items, line)
         return labels, None
 
-    def _labels_one_by_one(
-        self, value: list[object] | tuple[object, ...], line: int
-    ) -> tuple[list[int], list[float] | None]:
+    def _labels_one_by_one(self, items: Sequence[object], line: int) -> tuple[list[int], list[float] | None]:
         labels: list[int] = []
         grades: list[float] = []
-        for item in value:
+        for item in items:
             name, grade = (item, 1.0) if type(item) is str else self._name_and_grade(item, line)
             if grade == 0.0:
                 self._log.note(ZERO_WEIGHT, place(self.file, line, f'"{name}"'))

@@ -76,9 +76,9 @@ def _write(context: FitContext, folder: Path) -> None:
     write_tensors(folder / "split.safetensors", parts)
     train = _train(data, parts, settings)
     if train.labels.nnz == 0:
-        held_out = {name: len(parts[name]) for name in ("validation", "calibration") if len(parts[name])}
-        counts = " and ".join(f"{count} {name}" for name, count in held_out.items())
-        remedy = " and ".join(f"split.{name}_rows=0" for name in held_out)
+        aside = {name: len(parts[name]) for name in ("validation", "calibration") if len(parts[name])}
+        counts = " and ".join(f"{count} {name}" for name, count in aside.items())
+        remedy = " and ".join(f"split.{name}_rows=0" for name in aside)
         message = f"no labeled row is left to train on after {counts} rows were set aside"
         raise DataError(f"{data.name}: {message}; label more rows" + (f", or set {remedy}" if remedy else ""))
     if context.tokens is not None:
