@@ -23,11 +23,11 @@ from ..core.progress import Progress, duration
 from .input_rows import InputRow, RowReader, are_files, count_lines, read_label_list, remembered_fields, suffix_of_name
 from .options import add_fields, add_threads, chosen_fields
 from .prediction_tables import DELIMITERS, Columns, check_parquet, write_parquet
-from .resumable_output import ResumableOutput, write_all
 
 if TYPE_CHECKING:
     from ..model.ensemble import Ensemble
     from ..model.model import Model
+    from .resumable_output import ResumableOutput
 
 CHUNK_ROWS = 2048
 FORMATS = ("table", "jsonl", "csv", "tsv", "parquet")
@@ -172,6 +172,8 @@ class Predictor:
 
 def _predict_file(predictor: Predictor, rows: _Rows, output: ResumableOutput, progress: Progress) -> None:
     """All rows with progress: one chunk is read and written while another one is computed."""
+    from .resumable_output import write_all
+
     began, rows_before = time.monotonic(), output.rows
     total = count_lines(rows.files) if progress.live else 0
     if rows_before:
@@ -191,6 +193,8 @@ def _resumable_output(
     args: argparse.Namespace, target: Path, output_format: str, options: dict[str, Any]
 ) -> ResumableOutput:
     """The output file, with everything that determines its content: options, lists of labels, the model's files."""
+    from .resumable_output import ResumableOutput
+
     files = sorted(file for file in Path(args.model).rglob("*") if file.is_file())
     model = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     command = {name: value for name, value in vars(args).items() if name not in NOT_COMPARED}

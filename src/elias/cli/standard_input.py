@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import InputError, RunError
-from ..core.files import read_object, replacing
 
 HEAD_BYTES = 1 << 16  # enough to tell a format by
 NAME = "input"
@@ -80,6 +79,8 @@ def _is_json(line: bytes) -> bool:
 
 def spool(run_dir: Path) -> Path:
     """Standard input as a file of the run folder; the copy of an earlier start where nothing comes in."""
+    from ..core.files import replacing
+
     source = open_standard_input()
     head = source.read(HEAD_BYTES) if is_given() else b""
     if not head:
@@ -105,6 +106,8 @@ def _suffixes(file: Path) -> str:
 
 def _kept(run_dir: Path) -> Path | None:
     """The copy that the run was started with; before it has started, the last one."""
+    from ..core.files import read_object
+
     copies = sorted(run_dir.glob(f"{NAME}-*"), key=lambda file: file.stat().st_mtime_ns)
     for settings in (run_dir / "settings.json", run_dir / "member-0" / "settings.json"):
         if settings.exists():
