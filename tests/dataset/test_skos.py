@@ -67,7 +67,7 @@ def row_labels(data: Dataset) -> list[list[str]]:
 
 def test_rows_that_use_uris(tmp_path: Path) -> None:
     data = load_dataset(write(tmp_path, [[f"{BASE}fiction", f"{BASE}music"], [f"{BASE}history"]]))
-    assert data.layout == "train.jsonl with labels.ttl (SKOS, en)"
+    assert data.layout == "train.jsonl with labels.ttl (SKOS, en): text from text, labels from labels (1.5 per row)"
     assert data.settings.language == "en"
     assert named(data) == {
         f"{BASE}fiction": "Fiction",

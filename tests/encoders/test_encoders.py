@@ -194,14 +194,14 @@ def test_svd_start_is_the_svd(bow: sp.csr_matrix) -> None:
 
 
 def test_the_svd_start_without_kernels_is_the_same(bow: sp.csr_matrix) -> None:
-    by_kernel = svd_embeddings(bow, 3, power=0.5, seed=0)
+    by_kernel = svd_embeddings(bow, 3, seed=0)
     with kernels.reference():
-        np.testing.assert_allclose(svd_embeddings(bow, 3, power=0.5, seed=0), by_kernel, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(svd_embeddings(bow, 3, seed=0), by_kernel, rtol=1e-3, atol=1e-4)
 
 
 def test_svd_start_fills_directions_that_the_data_does_not_have() -> None:
     few = sp.csr_matrix(np.random.default_rng(0).random((3, WORDS)).astype(np.float32))
-    table = svd_embeddings(few, DIM, power=0.5, seed=0)
+    table = svd_embeddings(few, DIM, seed=0)
     assert table.shape == (WORDS, DIM)
     assert np.isfinite(table).all()
     assert (table.std(axis=0) > 0).all()
@@ -211,7 +211,7 @@ def test_svd_start_fills_directions_that_the_data_does_not_have() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1), (4, 6)])
 def test_svd_start_of_degenerate_data_is_finite(shape: tuple[int, int]) -> None:
     for matrix in (sp.csr_matrix(shape, dtype=np.float32), sp.csr_matrix(np.ones(shape, dtype=np.float32))):
-        assert np.isfinite(svd_embeddings(matrix, DIM, power=0.5, seed=0)).all()
+        assert np.isfinite(svd_embeddings(matrix, DIM, seed=0)).all()
 
 
 @pytest.mark.parametrize("kind", ["bag", "dense"])

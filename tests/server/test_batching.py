@@ -28,7 +28,7 @@ class Panic(BaseException):
 class Echo:
     """A model that answers with its one label, or breaks."""
 
-    labels = SimpleNamespace(texts=[""], uris=None)
+    labels = SimpleNamespace(texts_to_show=[""], uris=None)
 
     def predict(self, texts: Sequence[str], k: int, **_: Any) -> Predictions:
         if "panic" in texts:

@@ -30,7 +30,7 @@ from ..core.metrics import (
 from ..core.predictions import Predictions
 from ..core.propensity import PropensityModel, check_strength, propensity_of, rerank_by_propensity
 from ..dataset import Dataset, LabelSet, Rows
-from ..dataset.fields import Fields
+from ..dataset.fields import Fields, with_remembered
 from ..dataset.objects import dataset_from
 from .ensemble import Ensemble
 from .model import Model
@@ -77,7 +77,8 @@ def evaluate_given(
         if labels is not None:
             raise InputError("labels: a Dataset has its own; leave them out")
         return evaluate_model(model, data, split or "test", rare=rare)
-    read = dataset_from(data, labels, fields=fields.or_else(model.first.fields))
+    known = model.first.fields if labels is None else Fields()  # labels that come apart: rows have no fields
+    read = with_remembered(lambda those: dataset_from(data, labels, fields=those), fields, known)
     is_folder = isinstance(data, str | Path) and Path(data).is_dir()
     if not is_folder:  # no dataset.toml says otherwise
         kept = propensity_of(model)
