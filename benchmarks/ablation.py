@@ -34,7 +34,7 @@ from elias.ranking.score_model import ScoreModel
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@20", "R@100")
 FEATURES, STAGES = ["05-tokens", "10-features"], ["20-clusters", "30-stage1", "40-adjacency", "50-stage2"]
-RANKING, HELD_OUT, SCORE = ["60-ranking", "80-ranking"], "65-held-out", "70-score-model"
+RANKING, HELD_OUT, SCORE = ["60-ranking", "80-ranking", "82-texts"], "65-held-out", "70-score-model"
 
 
 def main() -> None:

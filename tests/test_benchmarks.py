@@ -174,15 +174,8 @@ def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
     assert [row["row"] for row in rows] == names
     assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in rows)
     runs = tmp_path / load_dataset(tiny_dataset).name
-    assert built(runs / "score-model.run") == [
-        "60-ranking",
-        "65-held-out",
-        "70-score-model",
-        "80-ranking",
-        "82-texts",
-        "85-quality",
-        "90-model",
-    ]
+    ranking = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "82-texts", "85-quality", "90-model"]
+    assert built(runs / "score-model.run") == ranking
     assert built(runs / "calibration.run") == ["70-score-model", "85-quality", "90-model"]
 
 

@@ -37,7 +37,7 @@ from elias.ranking.cross_fitting import ENOUGH
 from elias.ranking.inverted_index import build_inverted_index
 from helpers.processes import NEITHER, STACKED, content, fitted, here, sets, start, wait_until
 
-STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "82-texts", "85-quality", "90-model"]
+STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "85-quality", "90-model"]
 
 # -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ def test_the_parts_of_the_model_have_seen_all_rows(stacked_folder: Path, stacked
     assert len(held_out["ranker.weights"]) != len(every["ranker.weights"])
     assert stacked_model.reranker is not None
     np.testing.assert_array_equal(stacked_model.reranker.parts.ranker.weights, every["ranker.weights"])
-    for name in PART_FILES:
+    for name in PART_FILES[:-1]:  # training texts have a step of their own
         assert (run / "60-ranking" / name).read_bytes() != (run / "80-ranking" / name).read_bytes()
         assert (run / "80-ranking" / name).samefile(stacked_folder / name)
 

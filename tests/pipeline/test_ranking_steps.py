@@ -24,7 +24,7 @@ from elias.pipeline.fit import fit_to
 from helpers.processes import STACKED, content
 
 PAIRS = [("red", "car"), ("green", "tree"), ("old", "house"), ("new", "boat"), ("red", "rose"), ("big", "dog")]
-RANKING = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "82-texts", "85-quality", "90-model"]
+RANKING = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "85-quality", "90-model"]
 
 
 def built(run: Path) -> list[str]:
@@ -70,7 +70,7 @@ def test_it_is_trained_after_the_network(
     output, run = refitted(data, stacked_folder, tmp_path / "model", changes), tmp_path / "model.run"
     assert built(run) == RANKING, "and no stage"
     before = stacked_folder.with_name("model.run") / "80-ranking"
-    for name in PART_FILES:
+    for name in PART_FILES[:-1]:  # training texts have a step of their own
         same = (run / "80-ranking" / name).read_bytes() == (before / name).read_bytes()
         assert same == (name != "linear_ranker.safetensors"), name
     assert not list(run.rglob(ranking_steps.SCRATCH))

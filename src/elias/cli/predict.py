@@ -33,6 +33,7 @@ CHUNK_ROWS = 2048
 FORMATS = ("table", "jsonl", "csv", "tsv", "parquet")
 SUFFIXES = {".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table"}
 SHOWN_TEXT = 60  # characters of a training text in a table
+SHOWN_WEIGHT = 0.05  # of a word in a table: below, it is 0.0
 # Options that do not change the output, or that enter the fingerprint of the command in another form.
 NOT_COMPARED = {"command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet"}
 
@@ -244,9 +245,9 @@ def _explanation(record: dict[str, Any]) -> list[str]:
     if "explanation" not in record:
         return [f"= {network}"]
     words, texts, contributions, score = record["explanation"].values()
-    lines = []
-    if words:
-        lines.append("because of the words: " + ", ".join(f"{item['word']} {item['weight']:+.1f}" for item in words))
+    lines, shown = [], [item for item in words if abs(item["weight"]) >= SHOWN_WEIGHT]
+    if shown:
+        lines.append("because of the words: " + ", ".join(f"{item['word']} {item['weight']:+.1f}" for item in shown))
     if texts:
         lines.append("similar texts: " + "; ".join(map(_similar_text, texts)))
     groups = sorted((item for item in contributions.items() if item[0] != "base"), key=lambda item: -abs(item[1]))
