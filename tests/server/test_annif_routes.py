@@ -20,9 +20,9 @@ from helpers.serving import SMALL_LIMITS, Answer, Running, running
 FORM = "application/x-www-form-urlencoded"
 
 
-def suggest(found: Running, project: str = "tiny", **fields: Any) -> Answer:
+def suggest(found: Running, name: str = "tiny", /, **fields: Any) -> Answer:
     body = urlencode(fields).encode()
-    return found.post(f"/v1/projects/{project}/suggest", body, Content_Type=FORM)
+    return found.post(f"/v1/projects/{name}/suggest", body, Content_Type=FORM)
 
 
 def problem(answer: Answer, status: int, words: str) -> None:
