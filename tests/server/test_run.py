@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import pty
 import re
 import shutil
 import signal
 import socket
-import sys
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from elias.model.model import Model
-from elias.server.run import Options, Server, greeting, serve, url_of
-from helpers.processes import PATIENCE, elias, one_line
+from elias.server.run import greeting, url_of
+from helpers.processes import PATIENCE, command, elias, environment, one_line
 from helpers.serving import Running
 from helpers.serving_process import process
 
@@ -128,31 +127,25 @@ def wait_for(happened: Any) -> None:
         time.sleep(0.01)
 
 
-def test_a_terminal_is_told_the_address(
-    tiny_model: Model, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a terminal a plain line follows the log; it ends as with Ctrl-C."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(Server, "capture_signals", lambda self: nullcontext())
-    started: list[Server] = []
-    make = Server.__init__
-
-    def remember(self: Server, *given: Any) -> None:
-        make(self, *given)
-        started.append(self)
-
-    monkeypatch.setattr(Server, "__init__", remember)
-    thread = threading.Thread(target=serve, args=({"m": tiny_model_folder}, lambda folder: tiny_model, Options(port=0)))
-    thread.start()
-    printed = ""
-    while "Ctrl-C" not in printed and thread.is_alive():
-        printed += capsys.readouterr().err
-        time.sleep(0.01)
-    started[0].should_exit = True
-    thread.join(PATIENCE)
-    *log, line = printed.splitlines()
-    assert re.fullmatch(rf"ELIAS is serving {tiny_model_folder} at http://127.0.0.1:\d+ \(Ctrl-C stops it\)", line)
-    assert [json.loads(each)["event"] for each in log][-1] == "ready"
+def test_a_terminal_is_told_the_address(tiny_model_folder: Path) -> None:
+    """In a terminal a plain line follows the log; Ctrl-C ends the service."""
+    terminal, stderr = pty.openpty()
+    started = command("serve", tiny_model_folder, "--port", "0")
+    with (
+        subprocess.Popen(started, stderr=stderr, env=environment()) as server,
+        open(terminal, encoding="utf-8") as printed,
+    ):
+        os.close(stderr)
+        lines = [printed.readline().strip()]
+        while lines[-1].startswith("{"):
+            lines.append(printed.readline().strip())
+        server.send_signal(signal.SIGINT)
+        assert server.wait(PATIENCE) == 0
+    told = rf"ELIAS is serving {re.escape(str(tiny_model_folder))} at (http://127.0.0.1:\d+) \(Ctrl-C stops it\)"
+    found = re.fullmatch(told, lines.pop())
+    assert found
+    ready = json.loads(lines[-1])
+    assert (ready["event"], ready["url"]) == ("ready", found[1])
 
 
 def test_the_address_can_be_opened() -> None:

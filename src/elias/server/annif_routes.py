@@ -185,18 +185,15 @@ def annif_lines(predictions: Predictions, first_row: int, piece: Slice, *, thres
     names = piece.job.served.model.labels
     window = slice(first_row, first_row + len(piece)), slice(0, piece.job.options.k)
     rows = zip(predictions.labels[window].tolist(), predictions.scores[window].tolist(), strict=True)
-    return [
-        _encode(
-            {
-                "results": [
-                    {**subject(names, number), "score": round_score(score)}
-                    for number, score in zip(numbers, scores, strict=True)
-                    if number >= 0 and score >= threshold
-                ]
-            }
-        )
-        for numbers, scores in rows
-    ]
+    lines = []
+    for numbers, scores in rows:
+        # Rounded before it is compared: a client may send back a score that it has seen.
+        hits = zip(numbers, map(round_score, scores), strict=True)
+        results = [
+            {**subject(names, number), "score": score} for number, score in hits if number >= 0 and score >= threshold
+        ]
+        lines.append(_encode({"results": results}))
+    return lines
 
 
 def subject(names: LabelSet, number: int) -> dict[str, Any]:
