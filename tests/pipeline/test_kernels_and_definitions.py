@@ -60,7 +60,7 @@ def both_ways(data: Dataset, changes: dict[str, Any], folder: Path) -> list[Path
     [
         pytest.param(SMALL, id="network alone"),
         pytest.param(STACKED, id="stacked"),
-        pytest.param({**STACKED, "score_model.folds": 2}, id="folds"),
+        pytest.param({**STACKED, **TIGHT, "score_model.folds": 2}, id="folds"),
         pytest.param({**STACKED, "linear_ranker.embedding": True}, id="phi in the ranker"),
         pytest.param({**STACKED, "linear_ranker.negatives_from": "beam"}, id="negatives by the network"),
         pytest.param({**STACKED, "linear_ranker.loss": "logistic"}, id="logistic"),

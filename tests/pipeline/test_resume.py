@@ -77,7 +77,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_model_folder: Path, tiny_dataset:
     assert (run / "30-stage1.part" / "checkpoint.safetensors").exists()
     done = elias("fit", tiny_dataset, "-o", output, *sets(SMALL))
     assert done.returncode == 0, done.stderr
-    assert "30-stage1: going on at epoch 2" in done.stderr
+    assert "30-stage1: continuing at epoch 2" in done.stderr
     same_networks(output, tiny_model_folder)
 
 
