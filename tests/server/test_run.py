@@ -83,7 +83,9 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
         load.join()
     assert load.lost == []
     assert set(load.answers) == {(200, 5)}
-    assert [line["event"] for line in lines if line["level"] == "error"] == ["reload failed, the old model keeps serving"]
+    assert [line["event"] for line in lines if line["level"] == "error"] == [
+        "reload failed, the old model keeps serving"
+    ]
     assert not any("kuku" in json.dumps(line) for line in lines)  # no hex digits, unlike ids of requests
 
 
