@@ -266,7 +266,7 @@ def _read_target(y: Any) -> _Target:
 
 
 def _are_lists(y: Any) -> bool:
-    """Whether y has lists of labels. Lists of equal length with 0 and 1 are an indicator matrix, as scikit-learn has it."""
+    """Whether y has lists of labels. Lists of equal length with only 0 and 1 are an indicator matrix to scikit-learn."""
     if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
         return False
     lists = [row for row in y if isinstance(row, list | tuple | set | frozenset | np.ndarray)]

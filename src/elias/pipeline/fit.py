@@ -115,6 +115,7 @@ def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -
             "exclude_own_id": data.settings.exclude_own_id,
             "propensity_a": data.settings.propensity_a,
             "propensity_b": data.settings.propensity_b,
+            "fields": data.fields.as_dict(),
             "features": None if features.vectorizer is not None else int(features.bow.shape[1]),  # None: texts
         },
         "validation": read_object(network.stage / "stage.json", "best")["best"],
