@@ -174,8 +174,16 @@ def test_ablation(tiny_dataset: Path, tmp_path: Path) -> None:
     assert [row["row"] for row in rows] == names
     assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in rows)
     runs = tmp_path / load_dataset(tiny_dataset).name
-    assert built(runs / "score-model.run") == ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "90-model"]
-    assert built(runs / "calibration.run") == ["70-score-model", "90-model"]
+    assert built(runs / "score-model.run") == [
+        "60-ranking",
+        "65-held-out",
+        "70-score-model",
+        "80-ranking",
+        "82-texts",
+        "85-quality",
+        "90-model",
+    ]
+    assert built(runs / "calibration.run") == ["70-score-model", "85-quality", "90-model"]
 
 
 def built(run: Path) -> list[str]:
@@ -202,7 +210,9 @@ def test_demo(tiny_dataset: Path, tmp_path: Path) -> None:
     names = ["stage 1", "control", "stage 2"]
     assert [row["row"] for row in tables[0]] == [*names, *names, "stacked"]
     assert all(row["P@1"] > 10 and row["seconds"] > 0 for row in tables[0])
-    assert built(tmp_path / "model-control.run") == ["30-stage1", "90-model"], "features and clusters are shared"
+    assert built(tmp_path / "model-control.run") == ["30-stage1", "85-quality", "90-model"], (
+        "features and clusters are shared"
+    )
     frozen = json.loads((tmp_path / "model-control.run" / "settings.json").read_text())["resolved"]
     assert frozen["stage1"]["epochs"] == 5
     assert "Learning the index: " in done.stdout

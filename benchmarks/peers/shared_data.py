@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from elias.core.files import replacing, write_json
-from elias.dataset import Dataset, Rows
-from elias.dataset.label_texts import ids_differ, with_label_texts
+from elias.dataset import Dataset, LabelSet, Rows
+from elias.dataset.label_texts import with_label_texts
 from elias.encoders.tfidf import TfIdf
 
 DEPTH = 100
@@ -46,6 +46,12 @@ def shared_data(data: Dataset, work: Path, *, label_texts: bool, label_ids: bool
             part.mkdir(parents=True)
             _write(data, part, label_texts, label_ids)
     return folder
+
+
+def ids_differ(labels: LabelSet) -> bool:
+    """Whether some label's id is a name other than its text, so that `label_ids` makes a difference."""
+    pairs = zip(labels.ids, labels.texts, strict=True)
+    return any(text and text != name and any(map(str.isalpha, name)) for name, text in pairs)
 
 
 def _write(data: Dataset, folder: Path, label_texts: bool, label_ids: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -251,7 +251,7 @@ def _read_target(y: Any) -> _Target:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     if sp.issparse(y):
-        return _indicator(sp.csr_matrix(y), "sparse array" if isinstance(y, sp.sparray) else "sparse")
+        return _indicator(sp.csr_matrix(cast("Any", y)), "sparse array" if isinstance(y, sp.sparray) else "sparse")
     if hasattr(y, "iloc"):
         y = y.to_numpy()
     elif not isinstance(y, Sequence) and hasattr(y, "__array__"):
@@ -266,7 +266,7 @@ def _read_target(y: Any) -> _Target:
 
 
 def _are_lists(y: Any) -> bool:
-    """Whether y has lists of labels. Lists of equal length with only 0 and 1 are an indicator matrix to scikit-learn."""
+    """Whether y has lists of labels. Lists of equal length with 0 and 1 are an indicator matrix, as in scikit-learn."""
     if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
         return False
     lists = [row for row in y if isinstance(row, list | tuple | set | frozenset | np.ndarray)]

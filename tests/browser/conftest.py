@@ -14,14 +14,33 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+    from elias.model.model import Model
     from helpers.serving import Running
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
+GOLDEN = Path(__file__).parents[1] / "golden" / "models" / "stacked"
 
 
 def find_browser() -> str | None:
     return os.environ.get("ELIAS_CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """A small trained model with calibrated scores: 114 labels, packages of Debian."""
+    from elias.model.storage import load_model
+
+    return load_model(GOLDEN, threads=2)
+
+
+@pytest.fixture(scope="session")
+def service(model: Model) -> Iterator[Running]:
+    """The model as a service with two names; shared, so leave it as it is."""
+    from helpers.serving import running
+
+    with running({"debian": GOLDEN, "again": GOLDEN}, lambda folder: model) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +80,9 @@ class Seen:
 
 
 def open_page(browser: Browser, found: Running, **options: Any) -> tuple[Page, Seen]:
-    context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
+    """The page in a browser of its own: nothing is remembered from another test."""
+    size = {"width": 1280, "height": 900}
+    context = browser.new_context(**{"viewport": size, "locale": "en-US", "reduced_motion": "reduce", **options})
     context.set_default_timeout(15_000)
     page = context.new_page()
     seen = Seen(page, found.url)
@@ -80,7 +101,8 @@ def page(browser: Browser, service: Running) -> Iterator[Page]:
 
 def serious(page: Page) -> list[str]:
     """What axe-core finds serious or critical on the page as it is now."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{item['impact']}: {item['id']}: {node['html'][:150]}"

@@ -17,7 +17,7 @@ import pytest
 
 from elias.cli import main
 from elias.model.model import Model
-from helpers.processes import SMALL, command, elias, environment, one_line, sets
+from helpers.processes import SMALL, command, elias, environment, here, one_line, sets
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 Run = Callable[..., tuple[int, str, str]]
@@ -85,12 +85,21 @@ def test_help_of_every_command(run: Run) -> None:
         (["predict", "MODEL", "text", "-k", "0"], 2, "at least one label"),
         (["predict", "MODEL", "text", "--threads", "-1"], 2, "give at least 1"),
         (["predict", "MODEL", "missing.jsonl"], 2, "missing.jsonl: there is no such file"),
-        (["predict", "MODEL", "table.csv"], 2, "convert the file"),
+        (["predict", "MODEL", "table.csv"], 2, "table.csv: there is no such file"),
+        (["predict", "MODEL", "sheet.xlsx"], 2, "sheet.xlsx: there is no such file"),
+        (["predict", "MODEL", "DATA"], 2, "is a folder; name the files in it"),
+        (["predict", "MODEL", "DATA/test.jsonl", "some text"], 2, '"some text" is not: give files or texts, not both'),
+        (["predict", "MODEL", "-", "some text"], 2, "- is standard input and goes alone"),
+        (["predict", "MODEL", "DATA/test.jsonl", "--text", "body"], 3, 'field "body": no such field'),
+        (["predict", "MODEL", "text", "-o", "NEW.xlsx"], 2, "predict writes .jsonl, .csv, .tsv, .parquet, .txt"),
+        (["predict", "MODEL", "text", "-o", "NEW.csv", "--explain"], 2, "no place for explanations"),
+        (["predict", "MODEL", "text", "--format", "parquet"], 2, "-o FILE.parquet"),
         (["predict", "MODEL", "text", "--allow", "missing"], 2, "cannot be read as a list of labels"),
         (["predict", "MODEL", "text", "-o", "DATA"], 2, "is a folder"),
         (["predict", "MODEL", "text", "-o", "MODEL/config.json/x"], 6, "cannot be written"),
         (["evaluate", "MODEL", "DATA", "--split", "validation"], 2, "has no validation rows"),
         (["evaluate", "MODEL", "DATA", "--per-label", "DATA"], 2, "is a folder"),
+        (["evaluate", "MODEL", "DATA", "--per-label", "NEW.xlsx"], 2, "name it .csv or .tsv"),
         (["inspect", "MODEL", "--label", "label-0x"], 2, "did you mean"),
         (["inspect", "MODEL", "--cluster", "4"], 2, "clusters 0 to 3"),
         (["check", "nothing here"], 3, "nothing here"),
@@ -212,6 +221,32 @@ def test_predict_texts_as_a_table(tiny_model: Model, tiny_model_folder: Path, te
     assert float(parts[2]) * float(parts[3]) * float(parts[4]) == pytest.approx(best[1], abs=2e-4)
 
 
+def test_an_explained_table_can_be_read(stacked_model: Model, stacked_folder: Path, texts: list[str]) -> None:
+    done = here("predict", stacked_folder, texts[0], "-k", "2", "--explain")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert len(lines) == 1 + 2 * 5
+    found = stacked_model.predict(texts[:1], k=1, explain=True)
+    assert found.explanations is not None
+    words, similar, shares, score = found.explanations[0][0].values()
+    assert lines[2].startswith(f"because of the words: {words[0]['word']} {words[0]['weight']:+.1f}, ")
+    first = similar[0]
+    assert lines[3].startswith(f'similar texts: {first["id"]} ({first["similarity"]:.2f}) "{first["text"][:20]}')
+    numbers = [float(number) for number in re.findall(r"[+-][\d.]+", lines[4])]
+    assert sorted(numbers) == pytest.approx(sorted(shares.values()), abs=0.006)
+    assert sum(numbers) == pytest.approx(score, abs=0.05)
+    assert lines[4].endswith(f"= {score:.2f}")
+    assert lines[5].startswith("path: cluster ")
+    done = here("predict", stacked_folder, "xylophone", "-k", "2", "--explain")
+    assert len(done.stdout.splitlines()) == 1 + 2 * 3, "no known word, and so no similar text"
+
+
+def test_explained_lines_hold_the_whole_explanation(stacked_model: Model, stacked_folder: Path) -> None:
+    done = here("predict", stacked_folder, "some words", "-k", "2", "--explain", "--format", "jsonl")
+    found = stacked_model.predict(["some words"], k=2, explain=True)
+    assert [item["explanation"] for item in json.loads(done.stdout)["labels"]] == (found.explanations or [])[0]
+
+
 def test_predict_from_standard_input_stops_with_its_reader(tiny_model_folder: Path, texts: list[str]) -> None:
     rows = "".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts))
     done = elias("predict", tiny_model_folder, "-", "-k", "3", stdin="\ufeff" + rows)
@@ -247,8 +282,9 @@ def test_predict_files(run: Run, tiny_model: Model, tiny_model_folder: Path, tex
     assert (code, out) == (0, "")
     assert names(gzip.decompress((tmp_path / "out.gz").read_bytes()).decode()) == expected
     _, out, _ = run("predict", tiny_model_folder, tmp_path / "a.jsonl", "-k", "2", "--format", "tsv")
-    assert [line.split("\t")[:2] for line in out.splitlines()] == [
-        [f"r{row}", label] for row in range(4) for label in expected[row]
+    assert [line.split("\t")[:3] for line in out.splitlines()] == [
+        ["id", "rank", "label"],
+        *([f"r{row}", str(rank), label] for row in range(4) for rank, label in enumerate(expected[row], start=1)),
     ]
     _, out, _ = run("predict", tiny_model_folder, tmp_path / "a.jsonl", "-k", "1", "--explain")
     assert set(lines_of(out)[0]["labels"][0]) == {
@@ -269,7 +305,7 @@ def test_predict_lists_of_labels(run: Run, tiny_model_folder: Path, texts: list[
     (tmp_path / "block").write_text("label-02\n")
     arguments = ("predict", tiny_model_folder, *texts, "--format", "tsv", "-k", "9")
     _, out, _ = run(*arguments, "--allow", tmp_path / "allow", "--block", tmp_path / "block")
-    assert {line.split("\t")[1] for line in out.splitlines()} == {"label-01", "label-03"}
+    assert {line.split("\t")[2] for line in out.splitlines()[1:]} == {"label-01", "label-03"}
     rows = [{"text": texts[0], "candidates": ["label-05"]}, {"text": texts[1], "candidates": ["label-06", "label-07"]}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, out, _ = run("predict", tiny_model_folder, tmp_path / "a.jsonl")
@@ -277,23 +313,27 @@ def test_predict_lists_of_labels(run: Run, tiny_model_folder: Path, texts: list[
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "message"),
     [
-        (b'{"text": "a"}\n{"text": }\n', "a.jsonl:2: not JSON"),
-        (b'{"txt": "a"}\n', 'a.jsonl:1: needs an object with a field "text"'),
-        (b"[1]\n", 'a.jsonl:1: needs an object with a field "text"'),
-        (b'{"text": 5}\n', "a.jsonl:1: title and text must be texts"),
-        (b'{"text": "a", "candidates": "b"}\n', 'a.jsonl:1: field "candidates" must be a list'),
-        (b'{"text": "a", "candidates": ["b"]}\n', 'candidates of input 0: unknown label "b"'),
-        (b'{"text": "a", "candidates": []}\n{"text": "a"}\n', "on every row or on none"),
-        (b'{"text": "\xff"}\n', "not UTF-8"),
+        (b'{"text": "a"}\n{"text": }\n', 3, "a.jsonl:2: not JSON"),
+        (b'{"txt": 1}\n', 3, 'a.jsonl: cannot tell which field holds the text; there are "txt"; say --text'),
+        (b"{broken", 3, "a.jsonl:1: not JSON"),
+        (b'{"text": {"a": 1}}\n', 3, 'a.jsonl:1: field "text": '),
+        (b'{"text": "a", "candidates": "b"}\n', 3, 'a.jsonl:1: field "candidates": must be a list'),
+        (b'{"text": "a", "candidates": ["b"]}\n', 2, 'candidates of input 0: unknown label "b"'),
+        (b'{"text": "a", "candidates": []}\n{"text": "a"}\n', 2, "on every row or on none"),
+        (b'{"text": "\xff"}\n', 3, "not UTF-8"),
+        (b"PK\x03\x04\0\0", 3, "not a text file"),
+        (b"", 3, "a.jsonl: the file is empty"),
     ],
 )
-def test_broken_inputs(run: Run, tiny_model_folder: Path, tmp_path: Path, content: bytes, message: str) -> None:
+def test_broken_inputs(
+    run: Run, tiny_model_folder: Path, tmp_path: Path, content: bytes, code: int, message: str
+) -> None:
     (tmp_path / "a.jsonl").write_bytes(content)
     (tmp_path / "out").write_text("as it was")
-    code, out, err = run("predict", tiny_model_folder, tmp_path / "a.jsonl", "-o", tmp_path / "out")
-    assert (code, out) == (2, "")
+    found, out, err = run("predict", tiny_model_folder, tmp_path / "a.jsonl", "-o", tmp_path / "out")
+    assert (found, out) == (code, ""), err
     assert one_line(err)
     assert message in err
     assert (tmp_path / "out").read_text() == "as it was"
@@ -305,8 +345,9 @@ def test_half_a_gzip_file(run: Run, tiny_model_folder: Path, tmp_path: Path) -> 
     for broken in (whole[:-9], b"no gzip", whole[:20] + b"\x00" * 30):
         (tmp_path / "a.jsonl.gz").write_bytes(broken)
         code, _, err = run("predict", tiny_model_folder, tmp_path / "a.jsonl.gz")
-        assert code == 2
-        assert "not a whole gzip file" in err
+        assert code == 3
+        assert one_line(err)
+        assert "gzip" in err
 
 
 def test_texts_that_look_like_something_else(
@@ -332,9 +373,13 @@ def test_evaluate(tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path) -
         assert re.search(rf"^{name}\b", done.stdout, re.MULTILINE)
     assert re.fullmatch(r"80 rows in \d+\.\d s\n", done.stderr)
     table = [line.split("\t") for line in (tmp_path / "labels.tsv").read_text().splitlines()]
-    assert table[0] == ["label", "training_count", "test_count", "predicted@5", "hits@5"]
+    assert table[0] == [
+        "label", "label_text", "training_count", "test_count", "predicted@5", "hits@5", "precision@5", "recall@5",
+    ]  # fmt: skip
     assert len(table) == 61
-    assert sum(int(line[2]) for line in table[1:]) > 80
+    assert sum(int(line[3]) for line in table[1:]) > 80
+    predicted, hits, precision = table[1][4:7]
+    assert float(precision) == pytest.approx(100 * int(hits) / int(predicted), abs=0.01)
 
 
 def test_evaluate_as_json(run: Run, tiny_dataset: Path, tiny_model_folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from elias.cli import main, predict, resumable_output
+from elias.dataset.fields import TYPED_ROWS
 from elias.model.model import Model
 from helpers.processes import PATIENCE, environment, start, wait_until
 
@@ -71,7 +73,7 @@ def read(path: Path) -> bytes:
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.csv", "out.tsv.gz", "out.parquet"])
 @pytest.mark.parametrize("calls", [1, 3, 5, 9])
 def test_goes_on_where_it_stopped(
     run: Run,
@@ -95,7 +97,8 @@ def test_goes_on_where_it_stopped(
     assert code == 0
     assert (f"continuing after {safe} rows" in err) == (safe > 0)
     assert cut.read_bytes() == whole.read_bytes()
-    assert len(read(cut).splitlines()) == 95
+    if ".jsonl" in name:
+        assert len(read(cut).splitlines()) == 95
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([rows.name, name, whole.name])
 
 
@@ -127,20 +130,21 @@ def test_only_the_same_command_goes_on(
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_a_broken_row_is_named_and_what_was_done_is_kept(
-    run: Run, tiny_model_folder: Path, rows: Path, tmp_path: Path
-) -> None:
-    out, lines = tmp_path / "out.jsonl", rows.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows.write_text("".join([*lines[:70], "{broken\n", *lines[70:]]), encoding="utf-8")
+def test_a_broken_row_is_named_and_what_was_done_is_kept(run: Run, tiny_model_folder: Path, tmp_path: Path) -> None:
+    """After the rows that are looked at before anything is computed."""
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    lines = [json.dumps({"id": n, "text": f"bada kuku {n}"}) + "\n" for n in range(TYPED_ROWS + 95)]
+    broken = TYPED_ROWS + 70
+    rows.write_text("".join([*lines[:broken], "{broken\n", *lines[broken:]]), encoding="utf-8")
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
-    assert code == 2
-    assert f"{rows}:71" in err
+    assert code == 3
+    assert f"{rows}:{broken + 1}" in err
     assert not out.exists()
     rows.write_text("".join(lines), encoding="utf-8")
     code, err = run("predict", tiny_model_folder, rows, "-o", out)
     assert code == 0
-    assert "continuing after 60 rows" in err
-    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == list(range(95))
+    assert f"continuing after {broken - 10} rows" in err
+    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == list(range(len(lines)))
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -161,11 +165,15 @@ def test_a_full_disk_and_then_more_room(run: Run, tiny_model_folder: Path, rows:
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_nothing_in_nothing_out(run: Run, tiny_model_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "none.txt").write_text("", encoding="utf-8")
-    for name in ("out.jsonl", "out.jsonl.gz"):
-        assert run("predict", tiny_model_folder, tmp_path / "none.txt", "-o", tmp_path / name)[0] == 0
-        assert read(tmp_path / name) == b""
+def test_nothing_in_nothing_out(
+    run: Run, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, expected in (
+        ("out.jsonl", b""), ("out.jsonl.gz", b""), ("out.csv", b"row,rank,label,label_text,score\n"),
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        assert run("predict", tiny_model_folder, "-", "-o", tmp_path / name)[0] == 0
+        assert read(tmp_path / name) == expected
 
 
 def test_one_writer_at_a_time(run: Run, tiny_model_folder: Path, rows: Path, tmp_path: Path) -> None:

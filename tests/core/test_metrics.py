@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elias.core.errors import InputError
-from elias.core.metrics import by_decile, deciles, evaluate, format_metrics, per_label
+from elias.core.metrics import (
+    CALIBRATION_BINS,
+    by_decile,
+    calibration_error_of,
+    deciles,
+    evaluate,
+    format_metrics,
+    per_label,
+)
 from elias.core.propensity import PropensityModel
 
 KS, RECALL_KS = (1, 2, 3, 5), (1, 4, 10)
@@ -240,3 +248,17 @@ def test_100_000_rows_take_seconds_of_processor_time() -> None:
     got = evaluate(predicted, labels, PropensityModel(counts, 200_000))
     assert time.process_time() - start < 10  # about 1 s; processor time does not depend on other processes
     assert got["P@1"] > 99.9
+
+
+def test_calibration_error_of_the_first_labels() -> None:
+    """Only the first k labels of rows that have labels, in bins of equally many pairs; pads are no pairs."""
+    n_rows = 4 * CALIBRATION_BINS
+    labels = sp.csr_matrix(np.tile([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0], [0, 0, 0]], (CALIBRATION_BINS, 1)))
+    predicted = np.tile(np.array([[0, 2, 1, -1]]), (n_rows, 1))
+    probabilities = np.tile(np.array([[0.75, 0.25, 0.9, 0.0]]), (n_rows, 1))
+    # Two of the three rows with labels have label 0: |0.75 - 2/3| for the first labels; the second are never right.
+    assert calibration_error_of(predicted, probabilities, labels, k=1) == pytest.approx(0.75 - 2 / 3)
+    assert calibration_error_of(predicted, probabilities, labels, k=2) == pytest.approx(
+        (0.75 - 2 / 3 + 0.25) / 2, abs=0.02
+    )
+    assert calibration_error_of(predicted, probabilities, sp.csr_matrix((n_rows, 3))) == 0.0

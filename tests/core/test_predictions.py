@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,24 @@ def example(ids: list[str] | None = None) -> Predictions:
     scores = np.array([[0.9, 0.5, 0.25], [0.75, 0, 0]], dtype=np.float32)
     parts = {"cluster": np.array([[4, 5, 6], [7, -1, -1]], dtype=np.int32), "classifier": scores}
     return Predictions(labels=labels, scores=scores, parts=parts, ids=ids, label_ids=["a", "b", "c"])
+
+
+def explained() -> Predictions:
+    items: list[list[dict[str, Any]]] = [[{"score": 1.0}, {"score": 2.0}, {"score": 3.0}], [{"score": 4.0}, {}, {}]]
+    return replace(example(), explanations=items)
+
+
+def test_explanations_stay_with_their_labels() -> None:
+    def scores(found: Predictions) -> list[list[float | None]]:
+        assert found.explanations is not None
+        return [[item.get("score") for item in row] for row in found.explanations]
+
+    assert scores(explained().top(2)) == [[1.0, 2.0], [4.0, None]]
+    assert scores(explained().above(0.5)) == [[1.0, 2.0, None], [4.0, None, None]]
+    assert scores(explained().resize(4)) == [[1.0, 2.0, 3.0, None], [4.0, None, None, None]]
+    assert scores(stack([explained(), explained()])) == 2 * scores(explained())
+    assert explained().records()[1][0]["explanation"] == {"score": 4.0}
+    assert stack([example(), example()]).explanations is None
 
 
 def test_names_leave_out_pads() -> None:

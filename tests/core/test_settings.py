@@ -92,15 +92,15 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
     ("rows", "given", "more", "expected"),
     [
         (399, {}, {}, (0, 0)),  # too few to learn from
-        (400, {}, {}, (100, 4)),
-        (4999, {}, {}, (1249, 4)),
-        (5000, {}, {}, (1250, 2)),
+        (400, {}, {}, (133, 2)),
+        (10_000, {}, {}, (3333, 2)),
+        (10_001, {}, {}, (2500, 2)),
         (99_999, {}, {}, (4000, 2)),
         (100_000, {}, {}, (4000, 0)),
         (50_000, {"score_model.folds": 0}, {}, (3125, 0)),
         (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
         (1500, {"score_model.folds": 0}, {}, (187, 0)),
-        (9000, {"score_model.folds": 2}, {}, (2250, 2)),
+        (9000, {"score_model.folds": 4}, {}, (3000, 4)),
         (1_000_000, {"score_model.folds": 2}, {}, (4000, 2)),
         (1500, {"score_model.folds": 3, "split.calibration_rows": 0}, {}, (0, 0)),
         (1500, {"score_model.folds": 3, "ranking.kind": "none"}, {}, (0, 0)),
@@ -115,6 +115,33 @@ def test_few_rows_are_drawn_several_times(
 ) -> None:
     resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
     assert (resolved.split.calibration_rows, resolved.score_model.folds) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "more", "quick"),
+    [
+        (10_000, {}, {}, True),
+        (400, {}, {}, True),
+        (10_001, {}, {}, False),
+        (399, {}, {}, False),  # no score model: the network ranks
+        (5000, {"ranking.kind": "none"}, {}, False),
+        (5000, {"score_model.kind": "product"}, {}, False),
+        (5000, {"encoder.kind": "transformer"}, {}, False),
+        (5000, {}, {"dense_dim": 9}, False),
+    ],
+)
+def test_small_fits_are_quick(rows: int, given: dict[str, Any], more: dict[str, Any], quick: bool) -> None:
+    """Where a learned score stands on top, few rows need few epochs, no validation rows and a sample of negatives."""
+    resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
+    assert ((resolved.stage1.epochs, resolved.stage2.epochs) == (3, 4)) is quick
+    assert (resolved.split.validation_rows == 0) is quick
+    assert (resolved.score_model.negatives == 32) is quick
+
+
+def test_a_small_fit_uses_its_validation_file() -> None:
+    resolved = resolve(Settings(), DataSize(rows=5000, labels=300, pairs=5000, own_validation=400))
+    assert (resolved.split.validation_rows, resolved.split.calibration_rows) == (200, 200)
+    assert (resolved.stage1.epochs, resolved.stage2.epochs, resolved.score_model.negatives) == (3, 4, 32)
 
 
 def test_draws_beside_a_validation_file_are_refused() -> None:

@@ -53,3 +53,31 @@ def test_vectors_have_no_words() -> None:
     assert report.splits["train"].words_per_text_mean is None
     assert report.splits["train"].repeated_texts is None
     assert "\nwords per text, mean          -\n" in format_report(report)
+
+
+def test_words_are_counted_as_the_tokenizer_counts_them() -> None:
+    report = check(Dataset.from_lists(["红色的苹果", "two-part word"], [["a"], ["b"]]))
+    assert (report.splits["train"].words_per_text_mean, report.splits["train"].words_per_text_max) == (4.0, 5)
+
+
+def related(exclude_own_id: bool = False) -> Dataset:
+    return Dataset.from_lists(
+        ["one", "two", "three"],
+        [["b", "x"], ["c"], ["x"]],
+        ids=["a", "b", "c"],
+        test_texts=["four"],
+        test_labels=[["a", "c"]],
+        test_ids=["x"],
+        exclude_own_id=exclude_own_id,
+    )
+
+
+def test_pairs_that_are_mirrored_and_ids_that_are_labels_are_reported() -> None:
+    report = check(related())
+    assert report.mirrored_test_pairs == 2, "(x, a) and (x, c) stand in training as (a, x) and (c, x)"
+    assert report.rows_named_like_labels == 3
+    text = format_report(report)
+    assert "3 of 3 training texts have the id of a label; if a text's own label is never right" in text
+    assert "2 of 2 test pairs (x, y), 100.0 %, stand in training as (y, x): a leak" in text
+    assert check(related(exclude_own_id=True)).rows_named_like_labels == 0
+    assert "warnings" not in format_report(check(small()))

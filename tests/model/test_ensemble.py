@@ -29,7 +29,7 @@ from elias.pipeline import fit as fitting
 from elias.pipeline.fit import fit_to
 from helpers.processes import SMALL, STACKED, content, here, one_line, sets, start, wait_until
 
-SHARED = ("05-tokens", "10-features", "60-ranking", "80-ranking")  # steps that need no clustering
+SHARED = ("05-tokens", "10-features", "60-ranking", "80-ranking", "82-texts")  # steps that need no clustering
 
 # -- the mean ---------------------------------------------------------------------------------------------------------
 
@@ -159,6 +159,7 @@ def test_members_differ_where_they_should(ensemble_folder: Path, stacked_folder:
         "50-stage2",
         "65-held-out",
         "70-score-model",
+        "85-quality",
         "90-model",
     }
     assert noise_seed(Settings()) == 0
@@ -249,7 +250,9 @@ def test_commands_that_know_and_that_do_not_know_ensembles(
     assert done.returncode == 0, done.stderr
     assert "nDCG" in done.stdout
     member = str(ensemble_folder / "member-0")
-    for arguments in (("inspect", ensemble_folder), ("compact", ensemble_folder, "-o", tmp_path / "small")):
+    assert "members" in here("inspect", ensemble_folder).stdout
+    inside = ("inspect", ensemble_folder, "--label", "label-07")
+    for arguments in (inside, ("compact", ensemble_folder, "-o", tmp_path / "small")):
         done = here(*arguments)
         assert done.returncode != 0
         assert one_line(done.stderr)

@@ -79,6 +79,24 @@ def test_a_split_that_is_not_there(tiny_model: Model, tiny_dataset: Path) -> Non
         evaluate_model(tiny_model, data, "validation")
 
 
+def test_data_and_model_that_share_no_label(tiny_model: Model) -> None:
+    """Every figure would be 0, and the reason is mostly a wrong field or the wrong model."""
+    other = Dataset.from_lists(["x"], [["label-59"]], test_texts=["a", "b"], test_labels=[["sea"], ["land", "sea"]])
+    with pytest.raises(InputError, match=r'share no label: the rows have "\w+", "\w+" \.\.\., the model has "label-'):
+        evaluate_model(tiny_model, other)
+    assert evaluate_model(tiny_model, other, "train").metrics.rows == 1
+    nothing = Dataset.from_lists(["x"], [["label-59"]], test_texts=["a", "b"], test_labels=[[], []])
+    with pytest.raises(InputError, match="none of the 2 rows has a label"):
+        evaluate_model(tiny_model, nothing)
+
+
+def test_the_calibration_error_of_probabilities(stacked_model: Model, tiny_model: Model, data: Dataset) -> None:
+    found = evaluate_model(stacked_model, data)
+    assert found.calibration_error is not None
+    assert 0 < found.calibration_error < 0.3
+    assert evaluate_model(tiny_model, data).calibration_error is None
+
+
 # -- what users pass to `evaluate` ------------------------------------------------------------------------------------
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -183,6 +183,7 @@ def test_stages_without_epochs_keep_their_start(tmp_path: Path) -> None:
         "10-features",
         "20-clusters",
         "30-stage1",
+        "85-quality",
         "90-model",
     ]
     start = model.predict(["red apple"], k=1).named()[0][0][0]
@@ -248,7 +249,7 @@ def test_only_what_changed_runs_again(tiny_dataset: Path, tmp_path: Path) -> Non
 
     fit_to(data, output, settings=settings())
     first = ["05-tokens", "10-features", "20-clusters"]
-    assert built() == [*first, "30-stage1", "40-adjacency", "50-stage2", "90-model"]
+    assert built() == [*first, "30-stage1", "40-adjacency", "50-stage2", "85-quality", "90-model"]
     with pytest.raises(RunError, match="exists"):
         fit_to(data, output, settings=settings())
     before = content(output)
@@ -257,7 +258,7 @@ def test_only_what_changed_runs_again(tiny_dataset: Path, tmp_path: Path) -> Non
     assert content(output) == before
     changed = settings(stage2__epochs=1)
     fit_to(data, output, settings=changed, force=True)
-    assert built() == ["50-stage2", "90-model"]
+    assert built() == ["50-stage2", "85-quality", "90-model"]
     assert content(output) != before
     fit_to(data, tmp_path / "fresh", settings=changed)
     assert content(output, "*.safetensors") == content(tmp_path / "fresh", "*.safetensors")

@@ -37,7 +37,7 @@ from elias.ranking.cross_fitting import ENOUGH
 from elias.ranking.inverted_index import build_inverted_index
 from helpers.processes import NEITHER, STACKED, content, fitted, here, sets, start, wait_until
 
-STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "90-model"]
+STACKED_STEPS = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "82-texts", "85-quality", "90-model"]
 
 # -- kinds, files, what else it can be fitted on ----------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ def test_the_other_kinds_of_score(
     settings = Settings().updated({**STACKED, "score_model.kind": kind, "linear_ranker.loss": "squared-hinge"})
     model = load_model(fit_to(data, tmp_path / "model", settings=settings, force=True), threads=2)
     log = [json.loads(line) for line in (tmp_path / "model.run" / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if "step" in line] == ["70-score-model", "90-model"]
+    assert [line["step"] for line in log if "step" in line] == ["70-score-model", "85-quality", "90-model"]
     assert model.reranker is not None
     assert model.reranker.score_model.kind == kind
     assert evaluate_model(model, data).metrics["P@1"] > 50
@@ -131,7 +131,7 @@ def test_the_network_does_not_depend_on_the_ranking_parts(data: Dataset, tmp_pat
     assert content(output, "*.safetensors") == content(fresh, "*.safetensors")
     off = fit_to(data, tmp_path / "model", settings=Settings().updated({**changes, "ranking.kind": "none"}), force=True)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if "step" in line][len(STACKED_STEPS) :] == ["90-model"]
+    assert [line["step"] for line in log if "step" in line][len(STACKED_STEPS) :] == ["85-quality", "90-model"]
     assert not (off / "linear_ranker.safetensors").exists()
 
 

@@ -24,7 +24,7 @@ from elias.pipeline.fit import fit_to
 from helpers.processes import STACKED, content
 
 PAIRS = [("red", "car"), ("green", "tree"), ("old", "house"), ("new", "boat"), ("red", "rose"), ("big", "dog")]
-RANKING = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "90-model"]
+RANKING = ["60-ranking", "65-held-out", "70-score-model", "80-ranking", "82-texts", "85-quality", "90-model"]
 
 
 def built(run: Path) -> list[str]:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from elias.ranking.calibration import BINS, MOST_KNOTS, IsotonicCalibration, calibration_error, fit_calibration
+from elias.core.metrics import CALIBRATION_BINS as BINS
+from elias.core.metrics import calibration_error
+from elias.ranking.calibration import MOST_KNOTS, IsotonicCalibration, fit_calibration
 from elias.ranking.score_model import ScoreModel
 
 

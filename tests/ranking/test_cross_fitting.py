@@ -103,7 +103,7 @@ def test_a_row_that_was_held_out_twice_is_in_one_inner_fold(monkeypatch: pytest.
 
     fit = module.fit_score
     monkeypatch.setattr(module, "fit_score", watched)
-    found = fit_score_model(held_out, QUICK, loss="logistic", seed=0, threads=2)
+    found = fit_score_model(held_out, QUICK, loss="logistic", seed=0, threads=2).score_model
     assert found.calibration is not None
     assert found.calibration.rows == 120
     every = set(held_out.rows.tolist())
@@ -116,7 +116,9 @@ def test_a_row_that_was_held_out_twice_is_in_one_inner_fold(monkeypatch: pytest.
 
 def test_the_score_model_is_that_of_all_rows_whatever_the_threads() -> None:
     held_out = random_predictions(np.random.default_rng(3), 80, 8)
-    one, two = (fit_score_model(held_out, QUICK, loss="logistic", seed=5, threads=threads) for threads in (1, 2))
+    one, two = (
+        fit_score_model(held_out, QUICK, loss="logistic", seed=5, threads=threads).score_model for threads in (1, 2)
+    )
     whole = module.fit_score(held_out.features, held_out.right, QUICK, "logistic", 5)
     for found in (one, two):
         np.testing.assert_array_equal(found(held_out.features), whole(held_out.features))
@@ -129,13 +131,27 @@ def test_features_without_information_are_calibrated_to_their_base_rate() -> Non
     """Scores of rows that a model was trained on would look informative; cross-fitted ones do not."""
     held_out = random_predictions(np.random.default_rng(4), 120, 8)
     settings = ScoreModelSettings(hidden_units=32, epochs=200)  # enough to overfit 120 rows
-    found = fit_score_model(held_out, settings, loss="logistic", seed=0)
+    found, out_of_fold = fit_score_model(held_out, settings, loss="logistic", seed=0)
     assert found.calibration is not None
     real = held_out.features.labels >= 0
     scores, right = found(held_out.features)[real], held_out.right[real]
     highest = np.argsort(scores)[-60:]
     assert right[highest].mean() > 0.8, "on its own rows the model looks right"
     assert found.calibration(scores[highest].astype(np.float64)).mean() < 0.6, "its probabilities do not repeat that"
+    place = (held_out.features.labels == out_of_fold.labels[:, :1]).argmax(axis=1)
+    first = held_out.right[np.arange(120), place]
+    assert first.mean() < 0.45, "and out-of-fold predictions are right as often as chance is (0.3)"
+    assert abs(out_of_fold.scores[:, 0].mean() - first.mean()) < 0.15
+
+
+def test_out_of_fold_predictions_are_candidates_in_falling_order() -> None:
+    held_out = random_predictions(np.random.default_rng(6), 90, 8)
+    found = fit_score_model(held_out, QUICK, loss="logistic", seed=0).out_of_fold
+    assert found.labels.shape == held_out.features.labels.shape
+    np.testing.assert_array_equal(np.sort(found.labels, axis=1), np.sort(held_out.features.labels, axis=1))
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert (found.scores[found.labels < 0] == 0).all()
+    assert (np.diff((found.labels >= 0).astype(int), axis=1) <= 0).all(), "pads come last"
 
 
 def test_too_few_rows_with_a_right_candidate_leave_p_q() -> None:
@@ -146,7 +162,7 @@ def test_too_few_rows_with_a_right_candidate_leave_p_q() -> None:
         right = predictions.right & np.isin(np.arange(100), useful[:kept])[:, None]
         lines: list[str] = []
         some = HeldOutPredictions(predictions.features, right, predictions.rows)
-        found = fit_score_model(some, QUICK, loss="logistic", seed=0, say=lines.append)
+        found = fit_score_model(some, QUICK, loss="logistic", seed=0, say=lines.append).score_model
         assert (found.kind, found.loss) == (kind, "logistic")
         assert (found.calibration is None) == (kind == "product")
         assert ("p q; only 39 of 100 held-out rows" in lines[0]) == (kind == "product")

@@ -24,6 +24,7 @@ from elias.ranking.score_model import (
     NAME,
     RANKED,
     RELATIVE,
+    Examples,
     LearnedScore,
     ReferenceScores,
     ScoreModel,
@@ -219,9 +220,33 @@ def test_inputs_are_standardized_over_real_candidates() -> None:
     np.testing.assert_allclose(w.spread, inputs.std(axis=0), rtol=1e-3, atol=1e-4)
 
 
-def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
+def test_a_step_has_every_right_candidate_and_a_sample_of_the_wrong_ones() -> None:
+    features, right = random_features(7, rows=30, m=40)
+    real = features.labels >= 0
+    rows, rng = np.flatnonzero(right.any(axis=1)), np.random.default_rng(0)
+    sampled, whole = Examples(right, real, 5), Examples(right, real, 0)
+    totals = np.zeros(right.shape)
+    for _ in range(2000):
+        columns, y, counts = sampled(rows, rng)
+        np.testing.assert_array_equal(counts[y > 0], 1)
+        np.testing.assert_array_equal(y.sum(axis=1), right[rows].sum(axis=1))
+        np.add.at(totals, (np.broadcast_to(rows[:, None], columns.shape), columns), counts)
+    means = totals[rows] / 2000
+    np.testing.assert_array_equal(means[right[rows]], 1)
+    np.testing.assert_array_equal(means[~real[rows]], 0)
+    wrong = (real & ~right)[rows]
+    assert means[wrong] == pytest.approx(1, abs=0.35), "in the mean, the sample stands for every wrong candidate once"
+    np.testing.assert_allclose((means * wrong).sum(axis=1), wrong.sum(axis=1), rtol=1e-5)
+    columns, y, counts = whole(rows, rng)
+    np.testing.assert_array_equal(np.take_along_axis(right[rows], columns, axis=1), y)
+    np.testing.assert_array_equal(counts, real[rows])
+
+
+@pytest.mark.parametrize("negatives", [None, 4])
+def test_learning_puts_right_labels_first_and_is_repeatable(negatives: int | None) -> None:
     (train, right), (fresh, truth) = random_features(5, rows=400), random_features(6, rows=400)
-    fitted = fit_score(train, right, ScoreModelSettings(hidden_units=32, epochs=10), LOSS, 0)
+    settings = ScoreModelSettings(hidden_units=32, epochs=10, negatives=negatives)
+    fitted = fit_score(train, right, settings, LOSS, 0)
 
     def hits(scores: np.ndarray) -> float:
         best = np.where(fresh.labels >= 0, scores, -np.inf).argmax(axis=1)
@@ -229,7 +254,7 @@ def test_learning_puts_right_labels_first_and_is_repeatable() -> None:
 
     assert hits(fitted(fresh)) > hits(named(fresh)["combined"]) + 0.2
     assert hits(fitted(fresh)) > hits(p_of(fresh)) + 0.05
-    again = fit_score(train, right, ScoreModelSettings(hidden_units=32, epochs=10), LOSS, 0)
+    again = fit_score(train, right, settings, LOSS, 0)
     np.testing.assert_array_equal(again(fresh), fitted(fresh))
 
 

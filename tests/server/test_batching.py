@@ -28,7 +28,7 @@ class Panic(BaseException):
 class Echo:
     """A model that answers with its one label, or breaks."""
 
-    labels = SimpleNamespace(texts=[""])
+    labels = SimpleNamespace(texts=[""], uris=None)
 
     def predict(self, texts: Sequence[str], k: int, **_: Any) -> Predictions:
         if "panic" in texts:

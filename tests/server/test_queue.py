@@ -64,9 +64,12 @@ def test_every_text_is_in_exactly_one_batch() -> None:
 
 
 def test_only_compatible_options_share_a_batch() -> None:
-    entries = [entry(["a"], k=5), entry(["b"], k=9, explain=True), entry(["c"], k=40), entry(["d"], threshold=0.5)]
+    entries = [entry(["a"], k=5), entry(["b"], k=9), entry(["c"], k=40), entry(["d"], threshold=0.5)]
+    entries += [entry(["e"], block=("x",)), entry(["f"], rare=0.5), entry(["g"], labels=("x",))]
+    entries += [entry(["h"], explain=True)]  # takes longer: the others need not wait for it
     queue, _ = queue_of(*entries)
-    assert [[each for each, _, _ in batch] for batch in batches(queue)] == [entries[:2], entries[2:3], entries[3:]]
+    alone = [[each] for each in entries[2:]]
+    assert [[each for each, _, _ in batch] for batch in batches(queue)] == [entries[:2], *alone]
 
 
 def test_long_texts_and_named_labels_make_batches_smaller() -> None:

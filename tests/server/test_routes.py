@@ -12,6 +12,7 @@ import pytest
 
 import elias
 from elias.model.model import Model
+from elias.server.schemas import Explanation
 from helpers.serving import Running, running
 
 
@@ -46,7 +47,15 @@ def test_ids_are_echoed_and_five_is_the_default(service: Running) -> None:
 
 def test_nothing_and_empty_texts(service: Running) -> None:
     assert service.predict([])["results"] == []
-    assert len(service.predict(["", " \x00 "])["results"]) == 2
+    answer = service.predict(["", " \x00 ", "bada"])["results"]
+    assert [result["known_words"] for result in answer[:2]] == [0, 0]
+
+
+def test_known_words_are_counted(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    known = tiny_model.predict(texts).known_words
+    assert known is not None
+    assert [result["known_words"] for result in service.predict(texts)["results"]] == known.tolist()
+    assert known.min() > 0
 
 
 def test_explained_parts_multiply_to_the_score(service: Running, tiny_model: Model, texts: list[str]) -> None:
@@ -57,12 +66,52 @@ def test_explained_parts_multiply_to_the_score(service: Running, tiny_model: Mod
             assert 0 <= item["cluster"] < tiny_model.searcher.index.n_clusters
 
 
+def test_a_stacked_ranker_explains_its_labels(stacked_model: Model, stacked_folder: Path, texts: list[str]) -> None:
+    asked = [*texts[:3], ""]
+    expected = stacked_model.predict(asked, 3, explain=True).explanations
+    with running({"stacked": stacked_folder}, lambda folder: stacked_model) as found:
+        answer = found.predict(asked, k=3, explain=True)
+        for result, explanations in zip(answer["results"], expected or [], strict=True):
+            assert [item["explanation"] for item in result["labels"]] == explanations
+        assert Explanation.model_validate(answer["results"][0]["labels"][0]["explanation"]).texts[0].text
+        plain = found.predict(asked, k=3)
+        assert all("explanation" not in item for result in plain["results"] for item in result["labels"])
+        assert named(plain["results"]) == named(answer["results"])
+        paths = found.post("/v1/paths", {"text": texts[0], "k": 2})
+        assert paths.status == 200
+
+
+def test_explained_answers_are_longer_so_fewer_fit_into_one(service: Running) -> None:
+    body = {"texts": ["a"] * 1000, "k": 30}
+    assert service.post("/v1/predict", body).status == 200
+    answer = service.post("/v1/predict", {**body, "explain": True})
+    assert answer.status == 422
+    assert '"stream": true' in json.loads(answer.body)["error"]["message"]
+
+
 def test_named_labels_are_scored_over_all_clusters(service: Running, tiny_model: Model, texts: list[str]) -> None:
     wanted = ["label-03", "label-41", "label-17"]
     answer = service.predict(texts[:6], k=3, labels=wanted, explain=True)
     expected = tiny_model.predict(texts[:6], 3, allow=wanted)
     assert named(answer["results"]) == [[label for label, _ in row] for row in expected.named()]
     assert {label for row in named(answer["results"]) for label in row} == set(wanted), "not filtered from the best"
+
+
+def test_one_text_needs_no_list(service: Running) -> None:
+    assert service.post("/v1/predict", {"texts": "bada kuku"}).json == service.predict(["bada kuku"])
+
+
+def test_blocked_and_rare_labels(service: Running, tiny_model: Model, texts: list[str]) -> None:
+    first = named(service.predict(texts[:3], k=2)["results"])
+    blocked = [label for row in first for label in row]
+    answer = service.predict(texts[:3], k=4, block=blocked)["results"]
+    expected = tiny_model.predict(texts[:3], 4, block=blocked)
+    assert named(answer) == [[label for label, _ in row] for row in expected.named()]
+    assert not set(blocked) & {label for row in named(answer) for label in row}
+    rare = tiny_model.predict(texts, 4, rare=1.0)
+    answer = service.predict(texts, k=4, rare=1.0)["results"]
+    assert named(answer) == [[label for label, _ in row] for row in rare.named()]
+    assert named(answer) != named(service.predict(texts, k=4)["results"])
 
 
 def test_a_stream_holds_the_same_lines(service: Running, texts: list[str]) -> None:

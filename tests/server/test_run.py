@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from elias.model.model import Model
+from elias.server.run import Options, Server, greeting, serve, url_of
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving import Running
 from helpers.serving_process import process
@@ -59,6 +65,7 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
     shutil.copytree(tiny_model_folder, folder)
     with process(f"a={folder}", f"b={folder}") as (server, found, lines):
         assert [item["name"] for item in found.get("/v1/models").json["models"]] == ["a", "b"]
+        assert next(line["url"] for line in lines if line["event"] == "ready") == found.url
         load = Load(found.port)
         wait_for(lambda: len(load.answers) > 20)
         server.send_signal(signal.SIGHUP)
@@ -119,6 +126,41 @@ def wait_for(happened: Any) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.01)
+
+
+def test_a_terminal_is_told_the_address(
+    tiny_model: Model, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a terminal a plain line follows the log; it ends as with Ctrl-C."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(Server, "capture_signals", lambda self: nullcontext())
+    started: list[Server] = []
+    make = Server.__init__
+
+    def remember(self: Server, *given: Any) -> None:
+        make(self, *given)
+        started.append(self)
+
+    monkeypatch.setattr(Server, "__init__", remember)
+    thread = threading.Thread(target=serve, args=({"m": tiny_model_folder}, lambda folder: tiny_model, Options(port=0)))
+    thread.start()
+    printed = ""
+    while "Ctrl-C" not in printed and thread.is_alive():
+        printed += capsys.readouterr().err
+        time.sleep(0.01)
+    started[0].should_exit = True
+    thread.join(PATIENCE)
+    *log, line = printed.splitlines()
+    assert re.fullmatch(rf"ELIAS is serving {tiny_model_folder} at http://127.0.0.1:\d+ \(Ctrl-C stops it\)", line)
+    assert [json.loads(each)["event"] for each in log][-1] == "ready"
+
+
+def test_the_address_can_be_opened() -> None:
+    folders = {"a": Path("models/a"), "b": Path("models/b")}
+    told = greeting(folders, url_of("::1", 80))
+    assert told == "ELIAS is serving models/a, models/b at http://[::1]:80 (Ctrl-C stops it)"
+    for host in ("0.0.0.0", "::"):
+        assert "http://localhost:80 " in greeting(folders, url_of(host, 80))
 
 
 def test_wrong_usage_is_one_line(tiny_model_folder: Path, tmp_path: Path) -> None:

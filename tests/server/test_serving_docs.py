@@ -26,12 +26,15 @@ TOKEN = "the-token-of-the-page"
 
 
 @pytest.fixture(scope="module")
-def services(stacked_model: Model, stacked_folder: Path) -> Iterator[tuple[Running, Running]]:
+def services(
+    stacked_model: Model, stacked_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Running, Running]]:
     """(open, with a token); some labels are called as on the page."""
     ids = [*NAMES, *stacked_model.labels.ids[len(NAMES) :]]
+    file = tmp_path_factory.mktemp("feedback") / "feedback.jsonl"
     model = replace(stacked_model, labels=LabelSet(ids, stacked_model.labels.texts))
     with (
-        running({"mine": stacked_folder}, lambda folder: model) as free,
+        running({"mine": stacked_folder}, lambda folder: model, feedback=file) as free,
         running({"mine": stacked_folder}, lambda folder: model, token=TOKEN) as guarded,
     ):
         yield free, guarded
@@ -40,7 +43,8 @@ def services(stacked_model: Model, stacked_folder: Path) -> Iterator[tuple[Runni
 def form(value: Any) -> Any:
     """Names and types, without values; of a list its first item."""
     if isinstance(value, dict):
-        return {name: form(item) for name, item in value.items()}
+        # The model here knows no word of the examples, so it names none in an explanation, and no text.
+        return {name: [] if name in ("words", "texts") else form(item) for name, item in value.items()}
     if isinstance(value, list):
         return [form(value[0])] if value else []
     return "number" if isinstance(value, int | float) else type(value).__name__

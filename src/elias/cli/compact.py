@@ -27,6 +27,7 @@ def add(commands: Any) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of the copy; must not exist")
     parser.add_argument("--precision", choices=PRECISIONS, help="how classifiers are stored (default: as they are)")
     parser.add_argument("--prune", type=int, metavar="N", help="edges kept per cluster (default: all)")
+    parser.add_argument("--drop-texts", action="store_true", help="without the training texts that --explain shows")
     parser.add_argument("--data", metavar="DATA", help="dataset to measure both models on")
     parser.add_argument("--split", default="test", choices=("test", "validation", "train"), help="which of its rows")
     add_threads(parser)
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"-o {args.output}: exists; remove it first, or choose another name")
     data = load_dataset(args.data) if args.data else None  # an error here must come before anything is written
     model = only_member(load(args.model, threads=args.threads), args.model, "compact")
-    smaller = compact(model, precision=args.precision, prune=args.prune)
+    smaller = compact(model, precision=args.precision, prune=args.prune, drop_texts=args.drop_texts)
     smaller.save(args.output)
     before, after = _size(Path(args.model)), _size(Path(args.output))
     print(f"{args.model}: {before / 1e6:,.1f} MB, {model.network.index.n_edges:,} edges")

@@ -1,23 +1,32 @@
-"""`elias fit DATA -o MODEL`: train a model. `elias fit --settings` lists every setting."""
+"""`elias fit DATA [-o MODEL]`: train a model. `elias fit --settings` lists every setting."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .options import add_settings, add_threads, changed_settings
+from .options import add_fields, add_settings, add_threads, changed_settings, chosen_fields
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="train a model",
-        description="Train a model on a dataset. Works in MODEL.run/ and puts the finished model at MODEL. "
-        "After an interruption, the same command continues where it stopped.",
+        description="Train a model on a file or a folder of data. Works in MODEL.run/ and puts the finished model at "
+        "MODEL. After an interruption, the same command continues where it stopped.",
     )
-    parser.add_argument("data", nargs="?", help="dataset folder or file (see docs/reference/data-layouts.md)")
-    parser.add_argument("-o", "--output", metavar="MODEL", help="folder of the model to write")
+    parser.add_argument(
+        "data", nargs="?", help="a file, a dataset folder, or - for standard input (docs/reference/data-layouts.md)"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="MODEL", help="folder of the model to write (default: shop.csv -> shop-model)"
+    )
+    add_fields(parser)
     add_settings(parser)
     add_threads(parser)
     parser.add_argument("--members", type=int, default=1, metavar="N", help="train an ensemble of N models (default 1)")
@@ -33,24 +42,61 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print(settings_table())
         return 0
-    if args.data is None or args.output is None:
-        args.parser.error("DATA and -o MODEL are needed")
+    if args.data is None:
+        args.parser.error("DATA is needed: a file, a folder, or - for standard input")
     settings = Settings().updated(changed_settings(args))
 
     from ..core.progress import Progress
-    from ..dataset import load_dataset
 
     progress = Progress(quiet=args.quiet)
-    data = load_dataset(args.data)
+    output = Path(args.output or default_output(args.data))
+    if output.exists():  # before anything is read
+        from ..pipeline.fit import check_output
+
+        check_output(output, force=args.force)
+    data = _read(args, output, settings.features.label_texts)
     progress.say(data.layout)
     for note in data.notes:
         progress.say(f"  note: {note}")
+    if args.output is None:
+        progress.say(f"the model will be {output} (-o MODEL chooses another name)")
     from ..pipeline.fit import fit_to
 
-    folder = fit_to(data, args.output, settings=settings, members=args.members, progress=progress, force=args.force)
+    folder = fit_to(data, output, settings=settings, members=args.members, progress=progress, force=args.force)
     example = f' Try: elias predict {folder} "some text"' if data.train.texts is not None else ""
     progress.say(f"{folder} is ready; {folder}.run can be removed.{example}")
     return 0
+
+
+def default_output(data: str) -> str:
+    """The model's name where -o gives none: shop.csv -> shop-model, my-data/ -> my-data-model, - -> elias-model."""
+    if data == "-":
+        return "elias-model"
+    path = Path(data)
+    name = path.resolve().name
+    if not path.is_dir():
+        name = name.removesuffix(".gz")
+        name = Path(name).stem
+    return f"{name or 'elias'}-model"
+
+
+def _read(args: argparse.Namespace, output: Path, label_texts: bool | None) -> Dataset:
+    """The data. Standard input is copied into the run folder first, so that a killed fit can read it again."""
+    from ..core.files import FolderLock, disk_errors
+    from ..dataset import load_dataset
+    from ..dataset.label_names import with_names
+    from .standard_input import keep, spool
+
+    if args.data != "-":
+        return load_dataset(args.data, **chosen_fields(args))
+    run_dir = output.with_name(output.name + ".run")
+    with disk_errors(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
+    with FolderLock(run_dir):
+        file = spool(run_dir)
+        data = replace(load_dataset(file, **chosen_fields(args)), name=output.name)
+        keep(file, with_names(data, label_texts).fingerprint())  # the fingerprint that the run folder will have
+    return data
 
 
 def settings_table() -> str:

@@ -26,28 +26,38 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..model.ensemble import load, only_member
 
-    model = only_member(load(args.model), args.model, "inspect")
+    model = load(args.model)
     if args.label is not None:
-        content = _label(model, args.label)
+        content = _label(only_member(model, args.model, "inspect"), args.label)
     elif args.cluster is not None:
-        content = _cluster(model, args.cluster)
+        content = _cluster(only_member(model, args.model, "inspect"), args.cluster)
     else:
         content = _model(model, Path(args.model))
-    print(json.dumps(content, ensure_ascii=False) if args.json else _as_text(content))
+    if args.json:
+        print(json.dumps(content, ensure_ascii=False))
+        return 0
+    from ..evaluation.quality import format_quality
+
+    tables = [format_quality(content.pop("quality"))] if "quality" in content else []
+    print("\n\n".join([_as_text(content), *tables]))
     return 0
 
 
 def _model(model: Any, folder: Path) -> dict[str, Any]:
+    """Of an ensemble without what its members differ in; inspect a member for that."""
     from ..evaluation.inspect import overview
 
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    members = model.all_members()
+    files = {file.stat().st_ino: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    size = sum(files.values())  # files that members share are there once
     return {
         "model": str(folder),
         "size": f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB",
         "data": model.about.get("dataset", {}),
         "training rows": model.n_train,
-        "validation": model.about.get("validation", {}),
-        **overview(model).as_dict(),
+        **({"members": len(members)} if len(members) > 1 else {"validation": model.about.get("validation", {})}),
+        **(overview(model).as_dict() if len(members) == 1 else {"labels": len(model.labels)}),
+        "quality": model.about.get("quality"),
     }
 
 

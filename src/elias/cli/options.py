@@ -8,7 +8,8 @@ from typing import Any
 from ..core.errors import SettingsError
 
 
-def add_fields(parser: argparse.ArgumentParser) -> None:
+def add_fields(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
+    """Options that name the fields of the data; `labels`: whether the rows of this command need labels."""
     group = parser.add_argument_group("fields of the data, where they are not recognized")
     group.add_argument(
         "--text",
@@ -16,18 +17,20 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD",
         help="field of the text; several (a,b or --text a --text b) are joined",
     )
-    group.add_argument("--labels", metavar="FIELD", help="field of the labels")
+    if labels:
+        group.add_argument("--labels", metavar="FIELD", help="field of the labels")
     group.add_argument("--id", metavar="FIELD", help="field of the row's own id")
-    group.add_argument(
-        "--separator",
-        metavar="TEXT",
-        help='between the labels of a cell, e.g. ";", or tab, or none (one label per cell)',
-    )
+    if labels:
+        group.add_argument(
+            "--separator",
+            metavar="TEXT",
+            help='between the labels of a cell, e.g. ";", or tab, or none (one label per cell)',
+        )
 
 
 def chosen_fields(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `load_dataset` from the options of `add_fields`."""
-    return {"text": args.text, "labels": args.labels, "id": args.id, "separator": args.separator}
+    return {name: getattr(args, name, None) for name in ("text", "labels", "id", "separator")}
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

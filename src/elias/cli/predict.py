@@ -1,28 +1,28 @@
-"""`elias predict MODEL TEXT ...`, `elias predict MODEL FILE`, `... | elias predict MODEL -`
+"""`elias predict MODEL TEXT ...`, `elias predict MODEL FILE ...`, `... | elias predict MODEL -`
 
-lines (`input_lines.py`) -> chunks of rows -> `Model.predict` -> table, jsonl or tsv -> standard output or a file
+rows (`input_rows.py`) -> chunks -> `Model.predict` -> text, jsonl, csv, tsv or parquet -> standard output or a file
 (`resumable_output.py`). Files are processed chunk by chunk, so memory does not grow with their size.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import sys
+import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
 from ..core.progress import Progress, duration
-from .input_lines import InputLine, InputRow, ReadPosition, is_stream, parse_line, read_label_list, read_lines
-from .options import add_threads
+from .input_rows import InputRow, RowReader, are_files, count_lines, read_label_list, remembered_fields, suffix_of_name
+from .options import add_fields, add_threads, chosen_fields
+from .prediction_tables import DELIMITERS, Columns, check_parquet, write_parquet
 
 if TYPE_CHECKING:
     from ..model.ensemble import Ensemble
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .resumable_output import ResumableOutput
 
 CHUNK_ROWS = 2048
+FORMATS = ("table", "jsonl", "csv", "tsv", "parquet")
+SUFFIXES = {".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table"}
+SHOWN_TEXT = 60  # characters of a training text in a table
 # Options that do not change the output, or that enter the fingerprint of the command in another form.
 NOT_COMPARED = {"command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet"}
 
@@ -38,15 +41,20 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         help="suggest labels for texts",
-        description="Suggest labels. INPUT is one or several texts; or one file (.txt: one text per line; .jsonl: "
-        "objects with text and optionally title, id, candidates; either may be .gz); or - for standard input (one "
-        "text or one object per line).",
+        description="Suggest labels. INPUT is one or several texts; or one or several files (.csv, .tsv, .jsonl, "
+        ".json, .parquet, or .txt with one text per line; each but .parquet also .gz), read like the data of the "
+        "model; or - for standard input (one text or one JSON object per line, or a whole file).",
     )
     parser.add_argument("model", help="model folder")
-    parser.add_argument("input", nargs="*", default=["-"], metavar="INPUT", help="texts, a file, or -")
+    parser.add_argument("input", nargs="*", default=["-"], metavar="INPUT", help="texts, files, or -")
     parser.add_argument("-k", type=int, default=5, help="labels per text (default 5)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write here, not to standard output (.gz: compressed)")
-    parser.add_argument("--format", choices=("table", "jsonl", "tsv"), help="default: table for texts, jsonl for files")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write here: .jsonl, .csv, .tsv (each also .gz), .parquet or .txt"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, help="default: as FILE is named, else table for texts, jsonl for files"
+    )
+    add_fields(parser, labels=False)
     parser.add_argument("--threshold", type=float, metavar="P", help="only labels that are right with this probability")
     parser.add_argument("--rare", type=float, default=0.0, metavar="S", help="favor rare labels: 0 (not) to 1 (most)")
     parser.add_argument("--explain", action="store_true", help="show the parts of each score")
@@ -61,39 +69,81 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.k < 1:
         raise InputError(f"-k {args.k}: ask for at least one label")
-    target = Path(args.output) if args.output else None
-    if target is not None and target.is_dir():
-        raise InputError(f"-o {target}: is a folder; name a file")
-    from_stream = is_stream(args.input)
-    output_format = args.format or ("jsonl" if from_stream else "table")
+    files = args.input if are_files(args.input) else []
+    output_format = _format(args, bool(files))
     options = {"k": args.k, "explain": args.explain, "threshold": args.threshold, "rare": args.rare}
     options |= {"allow": read_label_list(args.allow), "block": read_label_list(args.block)}
 
     from ..model.ensemble import load  # after the arguments have been checked: it imports torch
 
-    if target is not None and from_stream:
-        with _resumable_output(args, target, output_format, options) as output:
-            predictor = Predictor(load(args.model, threads=args.threads), options, output_format)
-            _predict_file(predictor, args.input[0], output, quiet=args.quiet)
+    if args.output is None:
+        model = load(args.model, threads=args.threads)
+        rows = _Rows(args, files, model, output_format)
+        predictor = Predictor(model, options, output_format, rows.columns)
+        sys.stdout.write(predictor.head())
+        for chunk in _chunks(rows):
+            sys.stdout.write(predictor.answer(chunk))
         return 0
-    predictor = Predictor(load(args.model, threads=args.threads), options, output_format)
-    lines = read_lines(args.input[0]) if from_stream else map(InputLine, args.input)
-    with _writer(target) as out:
-        for chunk in _chunks(lines):
-            out.write(predictor.answer(chunk))
+    with _resumable_output(args, Path(args.output), output_format, options) as output:
+        model = load(args.model, threads=args.threads)
+        rows = _Rows(args, files, model, output_format)
+        predictor = Predictor(model, options, output_format, rows.columns)
+        progress = Progress(quiet=args.quiet or not files)
+        _predict_file(predictor, rows, output, progress)
     return 0
+
+
+def _format(args: argparse.Namespace, from_files: bool) -> str:
+    """The format of the output, by --format, the name of FILE, or the kind of the input."""
+    target = None if args.output is None else Path(args.output)
+    if target is not None and target.is_dir():
+        raise InputError(f"-o {target}: is a folder; name a file")
+    suffix = "" if target is None else suffix_of_name(target.name)
+    if args.format is None and suffix and suffix not in SUFFIXES:
+        raise InputError(f"-o {target}: predict writes {', '.join(SUFFIXES)}; name it so, or add --format jsonl")
+    chosen = str(args.format or SUFFIXES.get(suffix) or ("jsonl" if from_files else "table"))
+    if chosen == "parquet":
+        if target is None or target.suffix == ".gz":
+            raise InputError("parquet is written to a file, and is compressed by itself: -o FILE.parquet")
+        check_parquet()
+    if args.explain and chosen not in ("table", "jsonl"):
+        raise InputError(f"a {chosen} file has no place for explanations; write them with --format jsonl or table")
+    return chosen
+
+
+class _Rows:
+    """The rows of the input, and the columns of a table of predictions for them, which the first row tells."""
+
+    def __init__(self, args: argparse.Namespace, files: list[str], model: Model | Ensemble, output_format: str) -> None:
+        from ..dataset.fields import Fields
+
+        self.files = files
+        texts = (InputRow(text, number=number) for number, text in enumerate(args.input, start=1))
+        reader = RowReader(Fields.of(**chosen_fields(args)), remembered_fields(model))
+        rows: Iterator[InputRow] = reader.rows(files) if files else texts
+        first = next(rows, None)
+        self._rows = rows if first is None else chain([first], rows)
+        has_texts = output_format in DELIMITERS and any(model.labels.texts_to_show)
+        self.columns = Columns.of(first, files=len(files), has_texts=has_texts)
+
+    def __iter__(self) -> Iterator[InputRow]:
+        return self._rows
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model with the options of the command: lines in, formatted predictions out."""
+    """A model with the options of the command: rows in, formatted predictions out."""
 
     model: Model | Ensemble
     options: dict[str, Any]  # of `Model.predict`
     output_format: str
+    columns: Columns
 
-    def answer(self, chunk: list[InputLine]) -> str:
-        rows = [parse_line(line) for line in chunk]
+    def head(self) -> str:
+        """What stands before the first answer."""
+        return self.columns.head(self.output_format) if self.output_format in DELIMITERS else ""
+
+    def answer(self, rows: list[InputRow]) -> str:
         has_candidates = any(row.candidates is not None for row in rows)
         if has_candidates and any(row.candidates is None for row in rows):
             raise InputError('field "candidates" must be on every row or on none')
@@ -103,29 +153,39 @@ class Predictor:
             candidates=[row.candidates or [] for row in rows] if has_candidates else None,
             **self.options,
         )
-        as_text, records = _FORMATS[self.output_format], found.records(self.model.labels.texts_to_show)
-        return "".join(map(as_text, rows, records))
+        records = found.records(self.model.labels.texts_to_show)
+        known = [None] * len(rows) if found.known_words is None else found.known_words.tolist()
+        return "".join(map(self._formatted, rows, records, known))
+
+    def _formatted(self, row: InputRow, records: list[dict[str, Any]], known_words: int | None) -> str:
+        if self.output_format in DELIMITERS:
+            return self.columns.lines(row, records, self.output_format)
+        if self.output_format == "table":
+            return _as_table(row, records, " (no known words)" if known_words == 0 else "")
+        own = self.columns.values(row)
+        if self.output_format == "jsonl":  # a line without an id is found by its place
+            own = {name: value for name, value in own.items() if name == "file"}
+            own |= {} if row.id is None else {"id": row.id}
+            own |= {} if known_words is None else {"known_words": known_words}
+        return _as_jsonl(own, records)
 
 
-def _predict_file(predictor: Predictor, source: str, output: ResumableOutput, *, quiet: bool) -> None:
-    """A whole file with progress: one chunk is read and written while another one is computed."""
+def _predict_file(predictor: Predictor, rows: _Rows, output: ResumableOutput, progress: Progress) -> None:
+    """All rows with progress: one chunk is read and written while another one is computed."""
     from .resumable_output import write_all
 
-    progress, began, rows_before = Progress(quiet=quiet), time.monotonic(), output.rows
-    position = ReadPosition(source)
-    lines = read_lines(source, position)
+    began, rows_before = time.monotonic(), output.rows
+    total = count_lines(rows.files) if progress.live else 0
     if rows_before:
         progress.say(f"{output.target}: continuing after {rows_before:,} rows that are done already")
-    output.skip_done(lines)
+    output.skip_done(iter(rows))
 
-    def show(rows: int) -> None:
+    def show(done: int) -> None:
         seconds = time.monotonic() - began
-        speed = (rows - rows_before) / max(seconds, 1e-9)
-        progress.update(
-            "predict", position.bytes_read(), position.size, seconds, f"{rows:,} rows, {speed:,.0f} per second"
-        )
+        speed = f"{(done - rows_before) / max(seconds, 1e-9):,.0f} per second"
+        progress.update("predict", done if total else 0, total, seconds, f"{done:,} rows, {speed}")
 
-    write_all(output, _chunks(lines), predictor.answer, show)
+    write_all(output, _chunks(rows), predictor.answer, show, head=predictor.head())
     progress.say(f"{output.target}: {output.rows:,} rows in {duration(time.monotonic() - began)}")
 
 
@@ -143,72 +203,71 @@ def _resumable_output(
         "format": output_format,
         "list of labels": _digest(json.dumps([options["allow"], options["block"]])),
     }
-    return ResumableOutput(target, command, restart=args.restart)
+    convert = write_parquet if output_format == "parquet" else None
+    return ResumableOutput(target, command, restart=args.restart, convert=convert)
 
 
 def _digest(content: str) -> str:
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _chunks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
-    while chunk := list(islice(lines, CHUNK_ROWS)):
+def _chunks(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
+    rows = iter(rows)
+    while chunk := list(islice(rows, CHUNK_ROWS)):
         yield chunk
-
-
-@contextmanager
-def _writer(target: Path | None) -> Iterator[IO[str]]:
-    """Standard output, or a file that appears complete or not at all."""
-    if target is None:
-        yield sys.stdout
-        return
-    from ..core.files import replacing
-
-    opener: Any = gzip.open if target.suffix == ".gz" else open
-    with replacing(target) as part, opener(part, "wt", encoding="utf-8", errors="backslashreplace") as out:
-        yield out
 
 
 # -- formats: the predictions of one row as text ----------------------------------------------------------------------
 
 
-def _as_jsonl(row: InputRow, records: list[dict[str, Any]]) -> str:
-    head = {} if row.id is None else {"id": row.id}
-    return json.dumps({**head, "labels": [_rounded(record) for record in records]}, ensure_ascii=False) + "\n"
+def _as_jsonl(own: dict[str, Any], records: list[dict[str, Any]]) -> str:
+    return json.dumps({**own, "labels": _rounded(records)}, ensure_ascii=False) + "\n"
 
 
-def _as_tsv(row: InputRow, records: list[dict[str, Any]]) -> str:
-    name = _one_line(row.text if row.id is None else row.id)
-    return "".join(f"{name}\t{_one_line(record['label'])}\t{record['score']:.6g}\n" for record in records)
-
-
-def _as_table(row: InputRow, records: list[dict[str, Any]]) -> str:
-    lines = [("" if row.id is None else f"{_one_line(row.id)}: ") + _one_line(row.text)[:100]]
+def _as_table(row: InputRow, records: list[dict[str, Any]], note: str = "") -> str:
+    lines = [("" if row.id is None else f"{_one_line(row.id)}: ") + _one_line(row.text)[:100] + note]
     width = max([len(str(record["label"])) for record in records], default=0)
     for record in records:
         label, label_text = str(record["label"]).ljust(width), _one_line(record.get("text", ""))
         lines.append(f"  {record['score']:.4f}  {label}  {label_text}".rstrip())
         if "cluster" in record:
-            lines.append(f"          {_explanation(record)}")
+            lines += [f"          {line}" for line in _explanation(record)]
     return "\n".join(lines if records else [*lines, "  (nothing found)"]) + "\n"
 
 
-def _explanation(record: dict[str, Any]) -> str:
-    """The network's score is the product of its parts; a ranker's score has more parts, and is learned from them."""
+def _explanation(record: dict[str, Any]) -> list[str]:
+    """Lines below a label. The network's score is the product of its parts; a ranker's has an explanation beside it."""
     network = (
         f"cluster {record['cluster']} {record['cluster_score']:.4f} x edge {record['edge_score']:.4f} "
         f"x classifier {record['classifier']:.4f}"
     )
-    if "ranker" in record:
-        return f"from {network}; ranker {record['ranker']:.4f}; words {record['words']:.4f}"
-    return f"= {network}"
+    if "explanation" not in record:
+        return [f"= {network}"]
+    words, texts, contributions, score = record["explanation"].values()
+    lines = []
+    if words:
+        lines.append("because of the words: " + ", ".join(f"{item['word']} {item['weight']:+.1f}" for item in words))
+    if texts:
+        lines.append("similar texts: " + "; ".join(map(_similar_text, texts)))
+    groups = sorted((item for item in contributions.items() if item[0] != "base"), key=lambda item: -abs(item[1]))
+    shares = ", ".join(f"{name} {share:+.2f}" for name, share in groups)
+    lines.append(f"{shares}, base {contributions['base']:+.2f} = {score:.2f}")
+    return [*lines, f"path: {network}"]
 
 
-_FORMATS = {"jsonl": _as_jsonl, "tsv": _as_tsv, "table": _as_table}
+def _similar_text(item: dict[str, Any]) -> str:
+    name = f"row {item['row']}" if item["id"] is None else _one_line(item["id"])
+    shown = textwrap.shorten(item["text"], SHOWN_TEXT, placeholder=" ...")
+    return f"{name} ({item['similarity']:.2f})" + (f' "{shown}"' if shown else "")
 
 
-def _rounded(record: dict[str, Any]) -> dict[str, Any]:
+def _rounded(value: Any) -> Any:
     """Six significant digits: a float32 has no more."""
-    return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in record.items()}
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def _one_line(value: Any) -> str:

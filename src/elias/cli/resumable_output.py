@@ -6,6 +6,8 @@
 Every CHECKPOINT_CHUNKS chunks the part is flushed to disk (a .gz ends a gzip member there, and readers join members),
 then the progress file is written. When the same command starts again, it truncates the part to the checkpoint, skips
 the input rows that it covers and continues. The result is byte for byte that of an uninterrupted run.
+
+With `convert`, OUT.rows.part holds the rows in a form that can be continued, and OUT is made from it at the end.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import InputError, RunError
-from ..core.files import disk_errors, read_object, remove, write_json
-from .input_lines import InputLine
+from ..core.files import disk_errors, read_object, remove, replacing, write_json
+from .input_rows import InputRow
 
 CHECKPOINT_CHUNKS = 8
 CHUNKS_UNDER_WAY = 2  # one inside the kernels while the other is parsed or formatted
-Chunk = list[InputLine]
+Chunk = list[InputRow]
 
 
 class ResumableOutput:
@@ -36,9 +38,16 @@ class ResumableOutput:
     `command` holds the options that determine the output; a run with other options must not continue the part.
     """
 
-    def __init__(self, target: Path, command: Mapping[str, Any], *, restart: bool = False) -> None:
-        self.target, self.command = target, dict(command)
-        self.part = target.with_name(target.name + ".part")
+    def __init__(
+        self,
+        target: Path,
+        command: Mapping[str, Any],
+        *,
+        restart: bool = False,
+        convert: Callable[[Path, Path], None] | None = None,
+    ) -> None:
+        self.target, self.command, self.convert = target, dict(command), convert
+        self.part = target.with_name(target.name + (".part" if convert is None else ".rows.part"))
         self.progress = target.with_name(target.name + ".progress.json")
         self.compress = target.suffix == ".gz"
         self.rows, self.bytes, self.input_hash = 0, 0, ""  # of the last checkpoint
@@ -62,12 +71,20 @@ class ResumableOutput:
         with suppress(OSError):  # a full disk, which has been reported; the checkpoint is intact
             self._file.close()
         if kind is None:
-            with disk_errors(self.target):
-                os.replace(self.part, self.target)
+            self._finish()
             remove(self.progress)
         elif self.rows == 0:  # nothing worth keeping
             remove(self.part)
             remove(self.progress)
+
+    def _finish(self) -> None:
+        if self.convert is None:
+            with disk_errors(self.target):
+                os.replace(self.part, self.target)
+            return
+        with replacing(self.target) as whole:  # killed here, the next start finds every row and converts again
+            self.convert(self.part, whole)
+        remove(self.part)
 
     def _lock(self) -> None:
         try:
@@ -91,11 +108,11 @@ class ResumableOutput:
             raise RunError(f"{self.part}: is shorter than it was; start again with --restart")
         self.rows, self.bytes, self.input_hash = int(found["rows"]), int(found["bytes"]), str(found["input"])
 
-    def skip_done(self, lines: Iterator[InputLine]) -> None:
+    def skip_done(self, rows: Iterator[InputRow]) -> None:
         """Read past the rows that are written already, checking that they have not changed."""
         count = 0
-        for line in islice(lines, self.rows):
-            self.add_to_hash(line)
+        for row in islice(rows, self.rows):
+            self.add_to_hash(row)
             count += 1
         if count < self.rows or (self.rows and self.hash_so_far() != self.input_hash):
             raise InputError(
@@ -103,8 +120,8 @@ class ResumableOutput:
                 "start again with --restart"
             )
 
-    def add_to_hash(self, line: InputLine) -> None:
-        self._hash.update(line.line.encode("utf-8", "surrogatepass") + b"\n")
+    def add_to_hash(self, row: InputRow) -> None:
+        self._hash.update(repr((row.text, row.id, row.candidates)).encode("utf-8", "surrogatepass"))
 
     def hash_so_far(self) -> str:
         return self._hash.hexdigest()
@@ -130,9 +147,14 @@ def write_all(
     chunks: Iterator[Chunk],
     answer: Callable[[Chunk], str],
     on_rows: Callable[[int], None],
+    *,
+    head: str = "",
 ) -> None:
-    """Answer every chunk and write the answers in order; `on_rows` is called with the number of rows done."""
-    rows, pending = output.rows, list[str]()
+    """Answer every chunk and write the answers in order, `head` before the first.
+
+    `on_rows` is called with the number of rows done.
+    """
+    rows, pending = output.rows, [head] if output.rows == 0 else []
     for number, (count, text, input_hash) in enumerate(_answers_in_order(output, chunks, answer), start=1):
         rows += count
         pending.append(text)
@@ -154,8 +176,8 @@ def _answers_in_order(
     under_way: list[tuple[int, Future[str], str]] = []
     try:
         for chunk in chunks:
-            for line in chunk:
-                output.add_to_hash(line)
+            for row in chunk:
+                output.add_to_hash(row)
             under_way.append((len(chunk), pool.submit(answer, chunk), output.hash_so_far()))
             if len(under_way) == CHUNKS_UNDER_WAY:
                 count, future, input_hash = under_way.pop(0)

@@ -36,6 +36,10 @@ def add(commands: Any) -> None:
         "--limit", action="append", default=[], metavar="NAME=N",
         help="change a limit, e.g. --limit texts=500 (docs/reference/http.md lists them)",
     )  # fmt: skip
+    parser.add_argument(
+        "--feedback", type=Path, metavar="FILE",
+        help="append accepted and rejected labels to this .jsonl file, which `fit` reads (default: not stored)",
+    )  # fmt: skip
     add_threads(parser)
     parser.set_defaults(run=run)
 
@@ -68,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         token=token,
         origins=tuple(args.allow_origin),
+        feedback=args.feedback,
         limits=Limits().updated(_limits(args.limit)),
     )
     serve(folders, partial(_open, threads=args.threads), options)

@@ -14,9 +14,11 @@ from .settings import ONE_VERSUS_ALL, ScoreModelSettings, Settings, StageSetting
 
 MOST_VALIDATION = 4000  # rows, as in the authors' program
 FEWEST = 100  # calibration rows to fit a final score on
-FOLDS = ((5_000, 4), (100_000, 2))  # (training rows, folds): below so many rows, so many folds
+FOLDS, MOST_FOLDED = 2, 100_000  # folds of cross-fitting, below so many training rows
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 60, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
+SMALL = 10_000  # training rows up to which a fit is made quick, where that costs nothing
+SAMPLED = 32  # wrong candidates per text and step of the score model of a small fit
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
     epochs: about 300,000 rows in stage 1, at least 3 and at most 6 epochs; 400,000, 4 and 8 in stage 2
     One-versus-all: one cluster, K = L, one stage with the epochs of both.
+    Up to SMALL rows a stacked ranker gains nothing from more than 3 + 4 epochs, and more from the validation rows in
+    training than from a choice among checkpoints.
     """
     one_versus_all = settings.network.kind == ONE_VERSUS_ALL
     if one_versus_all:
@@ -50,18 +54,20 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     clusters = settings.clustering.clusters or max(1, 2 ** math.ceil(math.log2(max(1.0, size.labels / 128))))
     per_cluster = max(1.0, size.labels / clusters)
     kappa = settings.index.kappa or math.ceil(10 * per_cluster)
+    calibration, folds = _held_out(settings, size)
+    small = calibration > 0 and _is_small(settings, size)
     held_out = settings.split.validation_rows
     if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
-        held_out = min(MOST_VALIDATION, held_out)
+        held_out = 0 if small and folds else min(MOST_VALIDATION, held_out)
     batch = max(16, min(512, size.rows // 50))
-    calibration, folds = _held_out(settings, size)
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
     label_texts = settings.features.label_texts is not False  # the dataset knows which labels have texts
     visits = max(1, size.rows + (size.label_texts if label_texts else 0))
-    epochs1 = min(6, max(3, round(300_000 / visits)))
-    epochs2 = min(8, max(4, round(400_000 / visits)))
+    epochs1, epochs2 = min(6, max(3, round(300_000 / visits))), min(8, max(4, round(400_000 / visits)))
+    if small:
+        epochs1, epochs2 = 3, 4
     if one_versus_all:
         epochs1 += epochs2
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
@@ -81,7 +87,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
-        score_model=_resolve_score_model(settings.score_model, calibration, folds),
+        score_model=_resolve_score_model(settings.score_model, calibration, folds, small=small),
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
@@ -96,6 +102,16 @@ def _all_labels(settings: Settings, size: DataSize) -> Settings:
     return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
 
 
+def _has_ranker(settings: Settings, size: DataSize) -> bool:
+    return settings.ranking.kind != "none" and size.has_words
+
+
+def _is_small(settings: Settings, size: DataSize) -> bool:
+    """A fit that is made quick: a score model over all features loses nothing by it (measured with bags of words)."""
+    words = settings.encoder.kind in ("auto", "bag") and _has_ranker(settings, size)
+    return size.rows <= SMALL and words and settings.score_model.kind == "learned"
+
+
 def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     """(calibration rows, folds): what the score model is fitted on.
 
@@ -103,17 +119,17 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     held out, each of a network of its own (cross-fitting), and the model itself trains on all rows.
     """
     rows, folds = settings.split.calibration_rows, settings.score_model.folds
-    learns = settings.ranking.kind != "none" and size.has_words
+    learns = _has_ranker(settings, size)
     if folds and size.own_validation:
         raise SettingsError(f"score_model.folds={folds}: the rows of the validation file serve the score; leave it out")
     if folds is None:
-        usual = next((times for limit, times in FOLDS if size.rows < limit), 0)
+        usual = FOLDS if size.rows < MOST_FOLDED else 0
         apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
         folds = usual if learns and apart and settings.score_model.kind != "product" else 0
     if rows is None and not learns:
         rows = 0
     elif rows is None and folds:
-        rows = min(MOST_VALIDATION, size.rows // 4)
+        rows = min(MOST_VALIDATION, size.rows // (3 if size.rows <= SMALL else 4))
     elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
@@ -121,11 +137,18 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     return rows, folds if rows and learns else 0
 
 
-def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int) -> ScoreModelSettings:
+def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, small: bool) -> ScoreModelSettings:
     """Few rows support few hidden units, and need more passes for the same number of steps."""
     units = min(UNITS, max(4, rows // ROWS_PER_UNIT))
     passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, folds) * rows / BATCH))))
-    return replace(given, folds=folds, hidden_units=given.hidden_units or units, epochs=given.epochs or passes)
+    sampled = SAMPLED if small else 0
+    return replace(
+        given,
+        folds=folds,
+        hidden_units=given.hidden_units or units,
+        epochs=given.epochs or passes,
+        negatives=sampled if given.negatives is None else given.negatives,
+    )
 
 
 def _resolve_stage(stage: StageSettings, epochs: int, batch_size: int) -> StageSettings:

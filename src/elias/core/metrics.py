@@ -1,4 +1,4 @@
-"""Metrics of predictions: P@k, nDCG@k, PSP@k, PSnDCG@k, R@k; per row, per decile and per label.
+"""Metrics of predictions: P@k, nDCG@k, PSP@k, PSnDCG@k, R@k; per row, per decile and per label; calibration error.
 
     P@k      = mean over rows of  hits among the top k / k
     nDCG@k   = mean over rows of  DCG@k / best DCG@k,       DCG@k = sum over hits of 1 / log2(1 + rank)
@@ -8,10 +8,14 @@
                IDCG@k = sum over the first min(k, number of labels) ranks of 1 / log2(1 + rank)
     p = propensity of the label (`propensity`)
 
+    calibration error (expected calibration error, ECE) of pairs with a probability each:
+        mean over 15 bins of equally many pairs, sorted by probability, of |mean probability - share of right pairs|
+    of predictions: the pairs are the first 5 labels of every row with labels
+
 In: predicted label numbers, rows x k, best first, PAD where a row has fewer; the rows x L matrix of relevant labels (a
 weight above 0 is relevant). Out: percentages. Rows without labels are left out; a missing prediction is a miss, and so
 is a second occurrence of a label in a row. Excluded pairs are first removed from the labels and from the predictions,
-where later ones move up.
+where later ones move up. A calibration error is no percentage: 0 to 1.
 
 Every metric follows from the ranks of the relevant labels, so those are found first (`rank_relevant`).
 """
@@ -29,6 +33,8 @@ from .predictions import PAD
 from .propensity import PropensityModel
 
 N_DECILES = 10
+CALIBRATION_BINS = 15
+CALIBRATED_LABELS = 5  # of each row, whose probabilities the calibration error is about
 _BLOCK = 1 << 21  # comparisons of predictions with labels made at once: bounds memory, not results
 
 
@@ -214,6 +220,26 @@ def per_label(
         precision=100.0 * hits / np.maximum(predicted_count, 1),
         recall=100.0 * hits / np.maximum(test_count, 1),
     )
+
+
+def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
+    """ECE of pairs; 0 of none."""
+    order = np.argsort(probabilities, kind="stable")
+    bins = np.array_split(order, CALIBRATION_BINS)
+    gaps = [len(b) * abs(float(probabilities[b].mean()) - float(right[b].mean())) for b in bins if len(b)]
+    return float(sum(gaps) / max(1, len(order)))
+
+
+def calibration_error_of(
+    predicted: np.ndarray, probabilities: np.ndarray, labels: sp.csr_matrix, *, k: int = CALIBRATED_LABELS
+) -> float:
+    """ECE of the first k labels of the rows that have labels."""
+    rows, numbers = _pairs(labels)
+    top = predicted[:, :k]
+    used = (top >= 0) & (np.bincount(rows, minlength=len(top)) > 0)[:, None]
+    n_labels = int(labels.shape[1])
+    keys = (np.arange(len(top), dtype=np.int64)[:, None] * n_labels + top)[used]
+    return calibration_error(probabilities[:, :k][used].astype(np.float64), np.isin(keys, rows * n_labels + numbers))
 
 
 def format_metrics(metrics: Metrics) -> str:

@@ -49,6 +49,12 @@ class Predictions:
         The ids of the inputs, where the caller gave them.
     label_ids
         The id of each label number; `named` and `records` need it.
+    known_words
+        int32 [inputs]: how many different words of each text the model knows. 0: the text says nothing to it. None for
+        inputs that are vectors.
+    explanations
+        Why each label has its score, on request, where the model has a stacked ranker: `explanations[row][column]` is
+        a dictionary with `words`, `texts`, `contributions` and `score` (`ranking/explanation.py`), empty at pads.
     """
 
     labels: np.ndarray
@@ -56,6 +62,8 @@ class Predictions:
     parts: dict[str, np.ndarray] | None = None
     ids: Sequence[str] | None = None
     label_ids: Sequence[str] | None = None
+    known_words: np.ndarray | None = None
+    explanations: list[list[dict[str, Any]]] | None = None
 
     @classmethod
     def empty(cls, k: int, *, explain: bool = False) -> Predictions:
@@ -140,12 +148,16 @@ class Predictions:
             record["text"] = label_texts[label]
         for name, values in (self.parts or {}).items():
             record[name] = values[row, column].item()
+        if self.explanations is not None:
+            record["explanation"] = self.explanations[row][column]
         return record
 
     def top(self, k: int) -> Predictions:
         """The first k columns."""
         parts = None if self.parts is None else {name: values[:, :k] for name, values in self.parts.items()}
-        return replace(self, labels=self.labels[:, :k], scores=self.scores[:, :k], parts=parts)
+        explanations = self.explanations and [row[:k] for row in self.explanations]
+        labels, scores = self.labels[:, :k], self.scores[:, :k]
+        return replace(self, labels=labels, scores=scores, parts=parts, explanations=explanations)
 
     def above(self, threshold: float) -> Predictions:
         """Pads in place of the labels whose score is below `threshold`."""
@@ -155,7 +167,11 @@ class Predictions:
             name: np.where(low, PAD if name in ID_PARTS else 0, values).astype(values.dtype)
             for name, values in self.parts.items()
         }
-        return replace(self, labels=labels, scores=scores, parts=parts)
+        explanations = self.explanations and [
+            [{} if gone else item for gone, item in zip(*pair, strict=True)]
+            for pair in zip(low.tolist(), self.explanations, strict=True)
+        ]
+        return replace(self, labels=labels, scores=scores, parts=parts, explanations=explanations)
 
     def resize(self, k: int) -> Predictions:
         """Exactly k columns: the first k, or all and pads after them."""
@@ -167,7 +183,9 @@ class Predictions:
             return np.pad(values, ((0, 0), (0, missing)), constant_values=value)
 
         parts = self.parts and {name: padded(v, PAD if name in ID_PARTS else 0) for name, v in self.parts.items()}
-        return replace(self, labels=padded(self.labels, PAD), scores=padded(self.scores), parts=parts)
+        labels, scores = padded(self.labels, PAD), padded(self.scores)
+        explanations = self.explanations and [[*row, *({} for _ in range(missing))] for row in self.explanations]
+        return replace(self, labels=labels, scores=scores, parts=parts, explanations=explanations)
 
     def to_csr(self, n_labels: int) -> sp.csr_matrix:
         """Scores as a sparse matrix, inputs x `n_labels`."""
@@ -188,4 +206,5 @@ def stack(pieces: Sequence[Predictions]) -> Predictions:
         scores=np.concatenate([piece.scores for piece in pieces]),
         parts=parts,
         ids=None if first.ids is None else [i for piece in pieces for i in (piece.ids or [])],
+        explanations=first.explanations and [row for piece in pieces for row in (piece.explanations or [])],
     )

@@ -39,6 +39,10 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
+    def of_row(self, row: int) -> np.ndarray:
+        """The labels of one row."""
+        return self.labels[self.indptr[row] : self.indptr[row + 1]]
+
     @property
     def rows(self) -> np.ndarray:
         """The row of every label."""

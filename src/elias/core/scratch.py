@@ -1,6 +1,6 @@
 """One pool of scratch memory: arrays that a kernel writes while it works, reused by later calls.
 
-Scratch of a search is as long as there are labels. To allocate it anew for every query would cost more than many
+Scratch of a search is as long as there are labels. To allocate it for every query would cost more than many
 queries, and one array per thread would live as long as the thread; so a call takes one from a pool and gives it back.
 """
 

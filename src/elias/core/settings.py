@@ -171,6 +171,10 @@ class KNNSettings:
     neighbors: int = setting(50, "nearest training texts that vote for their labels; 0: none", low=0)
     words_per_text: int = setting(64, "words kept of a training text", low=1)
     postings_budget: int = setting(20_000, "(word, text) pairs read to find the nearest neighbors of a text", low=1)
+    keep_texts: bool = setting(
+        True, "keep the first 200 characters and the id of each training text in the model, for explanations; false: "
+        "explanations have its row number only",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,10 +216,15 @@ class ScoreModelSettings:
     )  # fmt: skip
     folds: int | None = setting(
         None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
-        "default: 4 from 400 to 5,000 rows, 2 up to 100,000, else 0; 0 with a validation file", low=0,
+        "default: 2 from 400 to 100,000 rows, else 0; 0 with a validation file", low=0,
     )  # fmt: skip
     hidden_units: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
     epochs: int | None = setting(None, "passes over the held-out rows; default: 60, or more for few rows", low=1)
+    negatives: int | None = setting(
+        None,
+        "wrong candidates per text and step, sampled; 0: all; default: 32 up to 10,000 rows, else 0",
+        low=0,
+    )
     tree_weight: float = setting(
         0.5, "share of T in T + p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
     )

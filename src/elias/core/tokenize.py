@@ -209,7 +209,7 @@ class TokenCounts:
 
     def vocabulary(self, min_df: int, max_words: int) -> tuple[Vocabulary, np.ndarray]:
         """(vocabulary, document frequencies): words that occur in at least `min_df` texts, at most `max_words` of them,
-        by falling document frequency, then alphabetically."""
+        by descending document frequency, then alphabetically."""
         df = np.bincount(self.counts.indices, minlength=len(self.words))
         kept = [
             (-texts, word)

@@ -62,6 +62,7 @@ def check(dataset: Dataset) -> Report:
     """Count what is there. Reads every text once."""
     texts_per_label = np.bincount(dataset.train.labels.indices, minlength=len(dataset.labels))
     used = texts_per_label[texts_per_label > 0]
+    named_like_labels = sum(map(len, _rows_of_labels(dataset).values()))
     train_texts = None if dataset.train.texts is None else _hashes(dataset.train.texts)
     return Report(
         name=dataset.name,
@@ -73,9 +74,7 @@ def check(dataset: Dataset) -> Report:
         texts_per_label_mean=float(used.mean()) if len(used) else 0.0,
         texts_per_label_median=float(np.median(used)) if len(used) else 0.0,
         texts_per_label_max=int(used.max()) if len(used) else 0,
-        rows_named_like_labels=0
-        if dataset.settings.exclude_own_id
-        else sum(map(len, _rows_of_labels(dataset).values())),
+        rows_named_like_labels=0 if dataset.settings.exclude_own_id else named_like_labels,
         mirrored_test_pairs=_mirrored_pairs(dataset),
         splits={name: _split(name, rows, train_texts) for name, rows in dataset.splits.items()},
         notes=list(dataset.notes),
@@ -170,7 +169,7 @@ def _warnings(report: Report) -> Iterable[str]:
     if report.rows_named_like_labels >= max(1, OWN_ID_SHARE * train.rows):
         found.append(
             f"{report.rows_named_like_labels:,} of {train.rows:,} training texts have the id of a label; if a text's "
-            "own label is never right, write exclude_own_id = true into dataset.toml"
+            "own label is never right, put a dataset.toml with exclude_own_id = true into the folder of train.*"
         )
     if report.mirrored_test_pairs and test is not None:
         found.append(

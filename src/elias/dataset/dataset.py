@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -283,7 +283,7 @@ def assemble(
         test=finished.get("test"),
         validation=finished.get("validation"),
         labels=labels.label_set(),
-        settings=settings,
+        settings=replace(settings, language=records.language or settings.language),
         fields=records.fields,
         layout=layout,
         notes=log.notes,

@@ -9,8 +9,8 @@ Recognition (`resolve_fields`), upper and lower case alike:
     labels    labels, label; else the only one of tags, categories, subjects, classes, topics, keywords, target, ...
     id        id, _id, uid, key, sku, ...
 
-If text or labels have no usual name, the one other column that holds sentences is the text, and the one that holds lists
-or short values that repeat is the labels. If there is none, or more than one, the user is asked.
+If text or labels have no usual name, the one other column that holds sentences is the text, and the one that holds
+lists or short values that repeat is the labels. If there is none, or more than one, the user is asked.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def is_missing(value: object, *, words: bool = False) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def resolve_fields(columns: Columns, given: Fields = Fields(), *, labels_needed: bool = True) -> Fields:  # noqa: B008
+def resolve_fields(columns: Columns, given: Fields, *, labels_needed: bool = True) -> Fields:
     """The fields to read: those given, which must exist, and the recognized ones for the rest.
 
     Parameters
@@ -184,6 +184,21 @@ def resolve_fields(columns: Columns, given: Fields = Fields(), *, labels_needed:
     return replace(given, text=text, labels=labels, id=row_id)
 
 
+def resolve_known(columns: Columns, known: Fields, given: Fields, *, labels_needed: bool = True) -> Fields:
+    """The fields of another file: those of `known` (the first split's, or a model's) where it has them.
+
+    What is missing is `given` or recognized, as in `resolve_fields`: another format may use other names.
+    """
+    names = columns.names
+    there = Fields(
+        text=tuple(name for name in known.text or () if name in names) or None,
+        labels=known.labels if known.labels in names else None,
+        id=known.id if known.id in names else None,
+        separator=known.separator,
+    )
+    return resolve_fields(columns, there.or_else(given), labels_needed=labels_needed)
+
+
 def _listed(text: Sequence[str], names: Sequence[str]) -> list[str]:
     """Names of text fields; one that does not exist may be several between commas."""
     return [
@@ -211,7 +226,7 @@ def _usual_text(usual: Mapping[str, str], labels: str | None) -> tuple[str, ...]
         return (found["title"], found["text"]) if "title" in found else (found["text"],)
     title = [found[name] for name in TITLES if name in found][:1]
     bodies = [column for name, column in reversed(found.items()) if name in BODIES]
-    return tuple([*title, *bodies]) or None
+    return (*title, *bodies) or None
 
 
 def _usual_labels(usual: Mapping[str, str], text: Sequence[str]) -> str | None:
@@ -264,7 +279,8 @@ def _question(columns: Columns, text: tuple[str, ...] | None, labels: str | None
     missing = "text and labels" if text is None and labels is None else "text" if text is None else "labels"
     options = {"text and labels": "--text COLUMN --labels COLUMN", "text": "--text COLUMN", "labels": "--labels COLUMN"}
     return DataError(
-        f"cannot tell which field holds the {missing}; there are {quoted(columns.names)}; say {options[missing]} (text=, labels= in Python)",
+        f"cannot tell which field holds the {missing}; there are {quoted(columns.names)}; say {options[missing]} "
+        "(text=, labels= in Python)",
         file=columns.file,
     )
 

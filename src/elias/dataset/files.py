@@ -22,7 +22,7 @@ from .defects import UNREAD_FILE, ReadLog
 
 SPLIT_WORDS = {"train": ("train",), "validation": ("validation", "valid", "dev", "val"), "test": ("test",)}
 ROW_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-DATA_SUFFIXES = (*ROW_SUFFIXES, ".txt", ".npz", ".npy")
+DATA_SUFFIXES = (*ROW_SUFFIXES, ".txt", ".npz", ".npy", ".ttl", ".rdf")
 USUAL_NAMES = (
     "train.jsonl", "test.jsonl", "validation.jsonl", "train.csv", "test.csv", "train.tsv", "test.tsv",
     "train.parquet", "test.parquet", "train.txt", "test.txt", "labels.tsv", "dataset.toml",

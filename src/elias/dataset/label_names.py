@@ -1,12 +1,11 @@
 """Label ids that are names: where no label file gives texts, "Science fiction -- Juvenile" is a text, "Q42-7" is not.
 
-    word      letters only, at least 3 with a vowel in Latin script, at least 2 in another alphabet, 1 in Han and the like
+    word      letters only: at least 3 with a vowel in Latin script, 2 in other alphabets, 1 in Han and the like
     name      an id whose words have at least half of its letters and digits
 
-Ids are label texts if at least half of them are names, the words of a name are those of no other id for at least half of
-the names ("class 1", "class 2" are numbers in disguise), and at least a quarter of the names share a word with the
-training texts: otherwise training on them would add words that no text contains. In: label ids with training rows, and
-training texts. Nothing is decided by a single label.
+Ids are label texts if at least half of them are names, if no other id has the same words for at least half of the names
+("class 1", "class 2" are numbers), and if at least a quarter of the names share a word with the training texts:
+otherwise training on them would add words that no text contains. In: label ids with training rows, and training texts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMES_SHARE, DIFFERENT_SHARE, IN_TEXTS_SHARE = 0.5, 0.5, 0.25
 LABELS_LOOKED_AT, CHARACTERS_LOOKED_AT = 20_000, 4_000_000
-VOWELS = set("aeiouyæœøı")
+VOWELS = set("aeiouyæœø")
 
 
 def ids_are_names(ids: Sequence[str], texts: TextColumn) -> bool:

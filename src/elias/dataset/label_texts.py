@@ -3,7 +3,7 @@
 Rows of this kind have KIND_LABEL_TEXT: they do not count in N, n_l or propensities, are never held out, and have no
 id, so no pair of theirs is excluded. Only labels with a training row get one: a label without any would be learned
 from its name alone. With `inverted_index.unseen_labels` such a label is found by the words of its text.
-`ids`: the label's id is put before its text unless it is the text; ids can be names that occur in other texts.
+`ids`: the label's id is put before its text unless it is the text or a URI; ids can be names that occur in other texts.
 """
 
 from __future__ import annotations
@@ -62,12 +62,6 @@ def _that_have_text(chosen: np.ndarray, labels: LabelSet) -> np.ndarray:
     return np.array([number for number in numbers if labels.texts[number]], dtype=np.int64)
 
 
-def ids_differ(labels: LabelSet) -> bool:
-    """Whether some label's id is a name other than its text, so that `ids` makes a difference."""
-    pairs = zip(labels.ids, labels.texts, strict=True)
-    return any(text and text != name and any(map(str.isalpha, name)) for name, text in pairs)
-
-
 def _chain(rows: Rows, labels: LabelSet, numbers: np.ndarray, ids: bool) -> Iterator[str]:
     yield from rows.texts or ()
     yield from texts_of(labels, numbers, ids=ids)
@@ -77,7 +71,8 @@ def texts_of(labels: LabelSet, numbers: np.ndarray, *, ids: bool = False) -> Ite
     """The training texts of some labels: id where it is a name, text, alternative names."""
     for number in numbers.tolist():
         name, text = labels.ids[number], labels.texts[number]
-        before = f"{name} " if ids and name != text and any(map(str.isalpha, name)) else ""
+        is_name = name not in (text, labels.uri(number)) and any(map(str.isalpha, name))
+        before = f"{name} " if ids and is_name else ""
         yield f"{before}{text} {labels.alternatives[number]}".strip()
 
 

@@ -22,19 +22,28 @@ from .files import Folder, numbered_lines
 MOST_LABELS = 50_000_000  # some 5 GB of names
 LABEL_TEXT_FILES = ("Y.txt", "raw/Y.txt", "raw_data/Y.txt", "output-items.txt", "lbl_X.txt", "raw/lbl_X.txt")
 _NOT_IN_IDS = re.compile("[\t\n\r\0\ud800-\udfff]")
-_AMBIGUOUS = -1  # in place of a label number: several labels share the text
+AMBIGUOUS = -1  # in place of a label number: several labels share the text
 
 
 class LabelSet:
-    """`ids[number]`, `texts[number]` and `alternatives[number]` (empty where a label has none), `number_of[id]`."""
+    """`ids[number]`, `texts[number]` and `alternatives[number]` (empty where a label has none), `number_of[id]`.
+
+    `uris[number]` where the labels come from a vocabulary with URIs (empty for a label outside it), otherwise None.
+    """
 
     def __init__(
-        self, ids: Sequence[str], texts: Sequence[str] | None = None, alternatives: Sequence[str] | None = None
+        self,
+        ids: Sequence[str],
+        texts: Sequence[str] | None = None,
+        alternatives: Sequence[str] | None = None,
+        uris: Sequence[str] | None = None,
     ) -> None:
         self.ids: Sequence[str] = ids
         self.texts: Sequence[str] = texts if texts is not None else [""] * len(ids)
         self.alternatives: Sequence[str] = alternatives if alternatives is not None else [""] * len(ids)
+        self.uris: Sequence[str] | None = uris
         assert len(self.texts) == len(self.alternatives) == len(self.ids)
+        assert uris is None or len(uris) == len(ids)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -45,6 +54,10 @@ class LabelSet:
     @cached_property
     def number_of(self) -> dict[str, int]:
         return {label_id: number for number, label_id in enumerate(self.ids)}
+
+    def uri(self, number: int) -> str | None:
+        """The URI of a label, if it has one."""
+        return (self.uris[number] or None) if self.uris is not None else None
 
     @cached_property
     def has_texts(self) -> bool:
@@ -84,6 +97,9 @@ class LabelSetBuilder:
         self.ids: list[str] = []
         self.texts: list[str] = []
         self.alternatives: list[str] = []
+        self.uris: dict[int, str] = {}  # of labels from a vocabulary (skos.py)
+        self.other_names: dict[str, int] = {}  # notations and texts by which rows may name them; or AMBIGUOUS
+        self.used_names: dict[str, int] = {}  # those that rows did use
         self.numbers: dict[str, int] = {}
         self.listed = 0  # the first `listed` labels come from a label file
         self._number_of_text: dict[str, int] | None = None
@@ -119,6 +135,12 @@ class LabelSetBuilder:
         problem = id_problem(label)
         if problem:
             raise DataError(f"label {label!r} {problem}", file=file, line=line)
+        number = self.other_names.get(label)
+        if number is not None:
+            if number == AMBIGUOUS:
+                raise DataError(f'label "{label}" names several concepts; use the URI', file=file, line=line)
+            self.numbers[label] = self.used_names[label] = number
+            return number
         if self.listed:
             number = self._by_text(label, file, line)
             if number is not None:
@@ -131,17 +153,18 @@ class LabelSetBuilder:
             self._number_of_text = {}
             for number, text in enumerate(self.texts[: self.listed]):
                 if text:
-                    self._number_of_text[text] = _AMBIGUOUS if text in self._number_of_text else number
+                    self._number_of_text[text] = AMBIGUOUS if text in self._number_of_text else number
         found = self._number_of_text.get(label)
         if found is None:
             return None
-        if found == _AMBIGUOUS:
+        if found == AMBIGUOUS:
             raise DataError(f'label "{label}" is the text of several labels; use the id', file=file, line=line)
         self.log.note(LABEL_BY_NAME, place(file, line, f'"{label}" is "{self.ids[found]}"'))
         return found
 
     def label_set(self) -> LabelSet:
-        return LabelSet(self.ids, self.texts, self.alternatives)
+        uris = [self.uris.get(number, "") for number in range(len(self))] if self.uris else None
+        return LabelSet(self.ids, self.texts, self.alternatives, uris)
 
 
 def id_problem(label: str) -> str:

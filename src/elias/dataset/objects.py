@@ -6,10 +6,10 @@
     texts with labels                    two sequences, or pairs (text, labels); arrays, Series and generators too
     vectors with labels                  a two-dimensional array of numbers, dense or sparse
 
-Labels are a sequence of single labels, of lists or of cells, or an indicator matrix (rows x labels, dense or sparse; the
-columns of a DataFrame name its labels). Splits come as `test` and `validation`, or as a dict of splits (DatasetDict).
-pandas, polars, pyarrow and datasets are recognized by their methods and never imported. Places in messages count rows
-from 0.
+Labels are a sequence of single labels, of lists or of cells, or an indicator matrix (rows x labels, dense or sparse;
+the columns of a DataFrame name its labels). Splits come as `test` and `validation`, or as a dict of splits
+(DatasetDict). pandas, polars, pyarrow and datasets are recognized by their methods and never imported. Places in
+messages count rows from 0.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from .records import DatasetRecords, SplitRecords
 from .settings import DatasetSettings
 
 KINDS = "a path, a DataFrame, rows as dicts, columns as a dict, or texts and labels"
+NO_FIELDS = Fields()  # all recognized
 LABELS_FIELD = "labels"  # of labels that come apart from the rows
 
 
@@ -44,9 +45,9 @@ def dataset_from(
     data: Any,
     labels: Any = None,
     *,
-    fields: Fields = Fields(),
+    fields: Fields = NO_FIELDS,
     test: Any = None,
-    validation: Any = None,  # noqa: B008
+    validation: Any = None,
 ) -> Dataset:
     """A dataset from a path or from Python objects.
 
@@ -138,10 +139,8 @@ def _source(data: Any, labels: Any, place: str) -> RowSource:
     count = len(rows)
     if len(own) != count:
         raise InputError(f"{len(own):,} entries of labels for {count:,} rows of {place}")
-    return RowSource(
-        ((number, {**row, LABELS_FIELD: entry}) for number, (row, entry) in enumerate(zip(rows, own, strict=True))),
-        place,
-    )
+    joined = ({**row, LABELS_FIELD: entry} for row, entry in zip(rows, own, strict=True))
+    return RowSource(enumerate(joined), place)
 
 
 def _rows(data: Any, place: str, *, has_labels: bool) -> list[Mapping[str, object]]:
@@ -171,9 +170,8 @@ def _rows_of_columns(data: Mapping[Any, Any], place: str) -> Iterator[dict[Any, 
     lengths = {name: len(values or ()) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"the columns of {place} differ in length: {lengths}")
-    return (
-        dict(zip(columns, row, strict=True)) for row in zip(*(values or [] for values in columns.values()), strict=True)
-    )
+    rows = zip(*(values or [] for values in columns.values()), strict=True)
+    return (dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def _rows_of_sequence(data: Any, place: str, *, has_labels: bool) -> list[Mapping[str, object]]:
@@ -208,8 +206,8 @@ def _with_class_names(data: Any) -> Iterator[dict[str, Any]]:
     names_of = {}
     for column, feature in features.items():
         inner = feature if hasattr(feature, "names") else getattr(feature, "feature", None)
-        if getattr(inner, "names", None) is not None:
-            names_of[column] = inner.names
+        if (names := getattr(inner, "names", None)) is not None:
+            names_of[column] = names
     for row in data:
         yield {column: _class_names(value, names_of.get(column)) for column, value in row.items()}
 
@@ -239,7 +237,9 @@ def _indicated(labels: Any, place: str) -> list[Any]:
     names = [str(name) for name in labels.columns] if hasattr(labels, "columns") else None
     if names is not None and len(names) == 1 and not _is_numeric(labels.to_numpy()):
         return label_lists(labels[labels.columns[0]], place)  # a DataFrame of one column of labels
-    values = labels if sp.issparse(labels) else labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels)
+    values: Any = (
+        labels if sp.issparse(labels) else labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels)
+    )
     if names is not None and not _is_numeric(values):  # columns of different types, such as 0/1 and True/False
         with suppress(TypeError, ValueError):
             values = values.astype(np.float64)
@@ -273,9 +273,8 @@ def _is_vectors(data: Any) -> bool:
 def _from_vectors(splits: Mapping[str, tuple[Any, Any]], fields: Fields) -> Dataset:
     if "validation" in splits:
         raise InputError("vectors take no validation rows; leave them out, and some training rows are held out")
-    reader = RecordReader(
-        Fields(text=("text",), labels=LABELS_FIELD, separator=fields.separator), DatasetSettings(), LabelSetBuilder(ReadLog())
-    )  # fmt: skip
+    given = Fields(text=("text",), labels=LABELS_FIELD, separator=fields.separator)
+    reader = RecordReader(given, DatasetSettings(), LabelSetBuilder(ReadLog()))
     read: dict[str, SplitRecords] = {}
     for split, (vectors, labels) in splits.items():
         place = "data" if split == "train" else split

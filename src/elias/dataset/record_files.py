@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -27,6 +28,7 @@ from .labels import LabelSetBuilder, read_label_file
 from .record_parser import RecordReader, RowSource
 from .records import DatasetRecords
 from .settings import DatasetSettings
+from .skos import read_vocabulary
 
 FASTTEXT_LABEL = "__label__"
 LARGEST_CELL = 2**31 - 1  # the csv module stops at 128 KB unless told otherwise
@@ -50,7 +52,14 @@ def load_record_files(folder: Folder, given: Fields, settings: DatasetSettings, 
     if label_file is not None:
         read_label_file(label_file, label_set)
         layout += f" with {label_file.name}"
-    return read_record_files(files, layout, RecordReader(given, settings, label_set))
+    vocabulary = None if label_file is not None else read_vocabulary(folder, settings.language, label_set)
+    if vocabulary is not None:
+        layout += f" with {vocabulary.file.name} (SKOS, {vocabulary.language or 'no language'})"
+    found = read_record_files(files, layout, RecordReader(given, settings, label_set))
+    if vocabulary is not None:
+        vocabulary.settle_ids(found.splits)
+        found.language = vocabulary.language
+    return found
 
 
 def _fasttext_file(folder: Folder, split: str) -> Path | None:
@@ -258,17 +267,15 @@ def _matching_share(lines: list[str], delimiter: str) -> float:
     """Share of rows with as many cells as the header; 0 for a header of one cell."""
     rows = csv.reader((line + "\n" for line in lines if line), delimiter=delimiter)
     widths = []
-    try:
+    with suppress(csv.Error):
         widths += [len(cells) for cells in rows if cells]
-    except csv.Error:
-        pass
     if not widths or widths[0] < 2:
         return 0.0
     return sum(width == widths[0] for width in widths[1:]) / (len(widths) - 1) if len(widths) > 1 else 1.0
 
 
 def _has_bare_quotes(lines: list[str]) -> bool:
-    """Whether a file between tabs is not quoted: each line is a row, and some cell starts with a quote but has no end."""
+    """Whether a file between tabs is not quoted: each line is a row, and some cell starts but does not end quoted."""
     cells = [line.split("\t") for line in lines if line]
     if len({len(row) for row in cells}) != 1:
         return False
@@ -282,8 +289,10 @@ def _is_quoted(cell: str) -> bool:
 def _cells(file: Path, delimiter: str, is_quoted: bool, skipped: int) -> Iterator[tuple[int, list[str]]]:
     """(line in which the row starts, its cells); the cells of a blank line are []."""
     lines = (text + "\n" for number, text in numbered_lines(file) if number > skipped)
-    quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+    if is_quoted:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE)
     while True:
         start = reader.line_num + 1 + skipped  # a quoted cell may span lines: line_num is where the row before ended
         try:
@@ -308,7 +317,8 @@ def is_fasttext(file: Path) -> bool:
 def read_text_lines(file: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, object]]]:
     """(line, text) of each line, with labels in a fastText file."""
     if not is_fasttext(file):
-        yield from ((line, {"text": text}) for line, text in numbered_lines(file, log))
+        for line, text in numbered_lines(file, log):
+            yield line, {"text": text}
         return
     for line, text in numbered_lines(file, log):
         words = text.split()

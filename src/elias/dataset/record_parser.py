@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..core.errors import DataError, did_you_mean
 from .defects import MISSING_VALUE, NOT_SEPARATED, ZERO_WEIGHT, ReadLog, place
-from .fields import MISSING_WORDS, Columns, Fields, is_missing, quoted, resolve_fields
+from .fields import MISSING_WORDS, Columns, Fields, is_missing, quoted, resolve_fields, resolve_known
 from .label_cells import are_whole_floats, find_separator, pieces_of, read_list, shown_separator
 from .labels import LabelSetBuilder
 from .records import Record, SplitRecords, collect
@@ -60,37 +61,30 @@ class RecordReader:
 
     def read(self, source: RowSource) -> SplitRecords:
         """All records of one split."""
-        sample, rows = self._look(source)
-        if not sample:
-            return collect((), source.file, self.log)
-        fields = self._resolve(Columns(
-            rows=sample, file=source.file, has_header=source.is_table, not_for_labels=self._other_fields()
-        ))  # fmt: skip
-        parser = RecordParser(source, fields, self.settings, self.label_set)
-        parser.look_at_labels(sample)
-        self.fields = self.fields or parser.fields
-        self.log.unread([name for name in sample[0] if name not in self._read_fields(parser.fields)])
-        return collect(self._records(rows, parser), source.file, self.log)
-
-    def _look(self, source: RowSource) -> tuple[list[Mapping[str, object]], Rows]:
-        """The first rows, and all rows including them."""
         rows = iter(source.rows)
         first = list(islice(rows, FEW_ROWS))
-        has_cells = any(type(value) is str for _, row in first for value in row.values())
-        characters = sum(len(value) for _, row in first for value in row.values() if isinstance(value, str))
-        if has_cells and first:
+        if not first:
+            return collect((), source.file, self.log)
+        fields = self._resolve(
+            Columns(
+                rows=[row for _, row in first],
+                file=source.file,
+                has_header=source.is_table,
+                not_for_labels=self._other_fields(),
+            )
+        )
+        if any(isinstance(row.get(fields.labels or ""), str) for _, row in first):
+            characters = sum(len(value) for _, row in first for value in row.values() if isinstance(value, str))
             first += islice(rows, int(min(MANY_ROWS, MOST_CHARACTERS * len(first) / max(1, characters))))
-        return [row for _, row in first], chain(first, rows)
+        parser = RecordParser(source, fields, self.settings, self.label_set)
+        parser.look_at_labels(row for _, row in first)
+        self.fields = self.fields or parser.fields
+        self.log.unread(name for name in first[0][1] if name not in self._read_fields(parser.fields))
+        return collect(self._records(chain(first, rows), parser), source.file, self.log)
 
     def _resolve(self, columns: Columns) -> Fields:
-        names, given = columns.names, self.given.or_else(self.settings.fields(columns.names))
-        if self.fields is None:
-            return resolve_fields(columns, given)
-        # The names of the first split; what another format calls differently is recognized again.
-        text = tuple(name for name in self.fields.text or () if name in names) or given.text
-        labels, row_id = (name if name in names else None for name in (self.fields.labels, self.fields.id))
-        known = Fields(text=text, labels=labels, id=row_id, separator=self.fields.separator)
-        return resolve_fields(columns, known.or_else(given))
+        given = self.given.or_else(self.settings.fields(columns.names))
+        return resolve_fields(columns, given) if self.fields is None else resolve_known(columns, self.fields, given)
 
     def _other_fields(self) -> frozenset[str]:
         return frozenset([self.settings.title_field, self.settings.group_field, self.settings.weight_field])
@@ -191,21 +185,18 @@ class RecordParser:
             return [], None
         if isinstance(value, dict):
             value = list(value.items())
-        if not isinstance(value, list | tuple):
-            value = [value]  # one label
+        items: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
         known = self.label_set.numbers  # the common case in one pass: known ids without weights
         try:
-            labels = [known[label] for label in value]
+            labels = [known[label] for label in items]
         except (KeyError, TypeError):
-            return self._labels_one_by_one(value, line)
+            return self._labels_one_by_one(items, line)
         return labels, None
 
-    def _labels_one_by_one(
-        self, value: list[object] | tuple[object, ...], line: int
-    ) -> tuple[list[int], list[float] | None]:
+    def _labels_one_by_one(self, items: Sequence[object], line: int) -> tuple[list[int], list[float] | None]:
         labels: list[int] = []
         grades: list[float] = []
-        for item in value:
+        for item in items:
             name, grade = (item, 1.0) if type(item) is str else self._name_and_grade(item, line)
             if grade == 0.0:
                 self._log.note(ZERO_WEIGHT, place(self.file, line, f'"{name}"'))
@@ -301,9 +292,7 @@ def row_text(row: Mapping[str, object], fields: Fields, file: Path | str, line: 
         elif not is_missing(value, words=words):
             text = _as_text(value)
             if text is None:
-                remedy = (
-                    "name its fields with --text, or write it as one text" if isinstance(value, dict) else "join it"
-                )
+                remedy = "write one text, or choose fields with --text" if isinstance(value, dict) else "join it"
                 raise DataError(f"{_shown(value)}, not a text; {remedy}", file=file, line=line, field=field)
             parts.append(text)
     if not is_there:

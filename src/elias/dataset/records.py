@@ -64,12 +64,13 @@ class SplitRecords:
 
 @dataclass
 class DatasetRecords:
-    """What the reader of a layout found: the layout in words, the labels, and the records of each split."""
+    """What the reader of a layout found: the layout in words, the labels and their language, the records by split."""
 
     layout: str
     labels: LabelSetBuilder
     splits: dict[str, SplitRecords] = field(default_factory=dict)
     fields: Fields = field(default_factory=Fields)
+    language: str = ""  # of the label texts, where a vocabulary says it
 
 
 class _Collector:

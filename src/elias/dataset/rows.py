@@ -80,6 +80,10 @@ class TextColumn(Sequence[str]):
         yield self._ends.tobytes()
         yield memoryview(self._buffer)
 
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """(ends int64 [texts + 1], their bytes uint8), as a file can hold them; ends[0] is 0."""
+        return self._ends, np.frombuffer(self._buffer, dtype=np.uint8)
+
     def lengths(self) -> np.ndarray:
         """Bytes of each text."""
         return np.diff(self._ends)

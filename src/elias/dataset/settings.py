@@ -37,6 +37,7 @@ class DatasetSettings:
     group_field: str = "group"
     weight_field: str = "weight"
     label_separator: str = ""
+    language: str = ""  # of the label texts that are taken from a SKOS file; empty: the most frequent one
 
     def fields(self, names: Sequence[str]) -> Fields:
         """The fields that are set, for rows with these fields."""

@@ -6,7 +6,7 @@
 
 Rows joined by an equal text or an equal group, directly or in a chain, form a component and stay together.
 Near-duplicates of a held-out row are held out with it, where they fit, but not those of every second calibration row:
-future texts may or may not have near-duplicates in training, and the final score must be fitted on both kinds.
+future texts may or may not have near-duplicates in training, and the score model must be fitted on both kinds.
 In: the training rows. Out: three sorted arrays of row numbers that share no row and cover all.
 The choice depends on the seed and on the content of the rows, not on their order; label texts are never held out.
 """

@@ -33,7 +33,7 @@ class Inputs:
         return len(given) if given is not None else int(self.bow.shape[0]) if self.bow is not None else 0
 
     def bow_rows(self, rows: np.ndarray) -> sp.csr_matrix:
-        """tf-idf, or sparse vectors, of some rows in rising order."""
+        """tf-idf, or sparse vectors, of some rows in ascending order."""
         assert self.bow is not None
         return self.bow if len(rows) == self.bow.shape[0] else sp.csr_matrix(self.bow[rows])
 

@@ -1,6 +1,6 @@
 """Word embeddings to start with: a truncated SVD of the training texts' tf-idf matrix, X ~ U S V^T.
 
-    E = V S^-power
+    E = V S^-1/2
 
 Found by block iteration: Q <- orthonormal basis of X^T (X Q), a few times from a random Q; then X Q = U' S' V'^T on the
 small side. Only products of X with a thin matrix are needed; they run on all threads.
@@ -19,14 +19,14 @@ OVERSAMPLE = 10
 ROUNDS = 3
 
 
-def svd_embeddings(features: sp.csr_matrix, dim: int, *, seed: int, power: float = 0.5, threads: int = 1) -> np.ndarray:
+def svd_embeddings(features: sp.csr_matrix, dim: int, *, seed: int, threads: int = 1) -> np.ndarray:
     """E; directions that the data does not have are small noise."""
     rng = np.random.default_rng(seed)
     if features.shape[0] > MOST_ROWS:
         features = features[np.sort(rng.choice(features.shape[0], MOST_ROWS, replace=False))]
     rank = max(1, min(dim, min(features.shape) - 1))
     strength, directions = truncated_svd(features, rank, rng, threads=threads)
-    scale = np.maximum(strength, 1e-6 * strength[0] or 1.0) ** -power
+    scale = np.maximum(strength, 1e-6 * strength[0] or 1.0) ** -0.5
     table = np.empty((features.shape[1], dim), dtype=np.float32)
     table[:, :rank] = directions * scale
     spread = 0.1 * float(table[:, :rank].std()) or 1e-3
@@ -37,7 +37,7 @@ def svd_embeddings(features: sp.csr_matrix, dim: int, *, seed: int, power: float
 def truncated_svd(
     features: sp.csr_matrix, rank: int, rng: np.random.Generator, *, threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(S, V): the largest singular values, falling, and their right singular vectors [words, rank]."""
+    """(S, V): the largest singular values, descending, and their right singular vectors [words, rank]."""
     rows = sp.csr_matrix(features, dtype=np.float32)
     words = sp.csr_matrix(rows.T)
     width = min(rank + OVERSAMPLE, *rows.shape)

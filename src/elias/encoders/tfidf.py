@@ -90,7 +90,7 @@ class TfIdf:
         return self._stack(self.words.count_matrix(chunk) for chunk in text_chunks(texts))
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Columns (int32, rising) and values (float32) of one text, without a matrix around them."""
+        """Columns (int32, ascending) and values (float32) of one text, without a matrix around them."""
         ids, counts = self.words.count(text)
         return ids, self._values(ids, counts, np.array([0, len(ids)]))
 

@@ -48,7 +48,7 @@ class Tokens:
     def batches(self, rows: np.ndarray) -> list[np.ndarray]:
         """Positions in `rows`, texts of like length together, so that little is padding. The same every time."""
         lengths = self.lengths(rows)
-        order = np.argsort(-lengths, kind="stable")  # the largest batch comes first: memory that suffices, suffices
+        order = np.argsort(-lengths, kind="stable")  # largest batch first: if it fits into memory, all do
         found, at = [], 0
         while at < len(order):
             size = max(1, min(MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE // int(lengths[order[at]])))

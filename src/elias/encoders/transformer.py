@@ -5,7 +5,7 @@
 Frozen: h is computed once for each text, in `prepare`, and read back from a file; training costs what it
 costs with dense vectors. Fine-tuned: texts are cut into tokens once and the transformer runs in each step.
 
-The transformer's own dropout draws from a torch stream. That stream is started anew in every training step, from
+The transformer's own dropout draws from a torch stream. That stream is seeded in every training step, from
 the epoch's noise key and the step's rows, so a resumed run draws what an undisturbed run draws.
 Shapes: B batch, W longest text of the batch, D dimension.
 """

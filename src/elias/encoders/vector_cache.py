@@ -1,4 +1,4 @@
-"""Vectors of many texts, computed batch by batch into one .npy file; a killed run goes on with the next batch.
+"""Vectors of many texts, computed batch by batch into one .npy file; a killed run resumes with the next batch.
 
 folder/vectors/vectors.npy     rows x dim, float32 or float16, memory-mapped when it is whole
 folder/vectors/state.json      what the vectors depend on, and how many batches are written

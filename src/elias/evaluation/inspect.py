@@ -58,7 +58,7 @@ def overview(model: Model) -> Overview:
 
 
 def clusters_of_label(model: Model, label: int, most: int = 20) -> list[dict[str, Any]]:
-    """The clusters a label hangs on, strongest first."""
+    """The clusters that have an edge to a label, strongest first."""
     index = model.searcher.index
     edges = np.flatnonzero(index.labels == label)
     scores, clusters = index.edge_scores()[edges], index.clusters[edges]

@@ -68,7 +68,7 @@ def learnable_index(
     rank[order] = np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], np.diff(counts.indptr))
     kept = rank < kappa
 
-    # Rescue by matching: the first entry of each label in order of (label, falling count, cluster) is its best one.
+    # Rescue by matching: the first entry of each label in order of (label, descending count, cluster) is its best one.
     best_first = np.lexsort((clusters, -counts.data, counts.indices))
     known, first = np.unique(counts.indices[best_first], return_index=True)
     missing = ~np.isin(known, counts.indices[kept])

@@ -36,7 +36,7 @@ class _Node:
     """Labels still to be divided into clusters first_cluster .. first_cluster + n_clusters - 1."""
 
     number: int  # 1 is the root, 2n and 2n + 1 the children of n
-    members: np.ndarray  # label numbers, rising
+    members: np.ndarray  # label numbers, ascending
     first_cluster: int
     n_clusters: int
 

@@ -3,7 +3,7 @@
     (5)  e_{c,l} = min(1, beta * softmax_row_c(a)_l)      over the edges that exist
 
 An edge gets positive feedback only while its softmax is below 1 / beta: where (5) is clamped, its gradient is 0. This
-keeps clusters balanced.
+keeps clusters balanced. Search and inspection read (5) of every edge at once from `LabelIndex.edge_scores`.
 
 Shapes: U clusters that a batch touches, F their edges, row after row in CSR form.
 """
@@ -20,7 +20,7 @@ from .. import kernels
 
 
 def edge_scores(logits_F: Tensor, indptr_U: np.ndarray, beta: float, *, threads: int = 1) -> Tensor:
-    """(5) over ragged rows: a pad cannot take part, because there is none."""
+    """(5) over ragged rows, so there is no padding that could take a share of the softmax."""
     if not kernels.serve(logits_F.device):
         return edge_scores_reference(logits_F, indptr_U, beta)
     e_F: Tensor = _EdgeScores.apply(logits_F, indptr_U, beta, threads)  # type: ignore[no-untyped-call]

@@ -84,7 +84,7 @@ class LabelIndex:
         return np.where(parents < self.n_clusters, parents, np.int32(PAD))
 
     def by_label(self) -> tuple[np.ndarray, np.ndarray]:
-        """The edges grouped by label: (indptr [L + 1], positions of each label's edges, by rising cluster)."""
+        """The edges grouped by label: (indptr [L + 1], positions of each label's edges, by ascending cluster)."""
         positions = np.argsort(self.labels, kind="stable")
         counts = np.bincount(self.labels, minlength=self.n_labels)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), positions

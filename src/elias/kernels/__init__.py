@@ -1,4 +1,5 @@
-"""Numba kernels for the CPU, each file named after the module it accelerates, where the readable definition stands.
+"""Numba kernels for the CPU. A file is named after the module it accelerates, where the readable definition stands;
+`beam_search`, `bounds`, `steps`, `exponent`, `numbers`, `prefetch` and `transpose` serve several of them.
 
 No kernel starts threads of its own. A kernel works on a range of rows and releases the GIL; `run` cuts the rows into
 one range per thread, `run_ranges` takes ranges that are cut already. Ranges own what they write, so results do not

@@ -1,7 +1,7 @@
 """Search on the CPU in one pass per query: beam, best paths, shortlist, classifiers, the k best labels.
 
     1  the beam and its s_c                                                        (1), (2)   beam_of
-    2  the K best labels by yhat, from edges sorted by falling e in each cluster   (5), (6)   collect
+    2  the K best labels by yhat, from edges sorted by descending e in each cluster   (5), (6)   collect
     3  bounds of their p from int8 codes of the classifiers                                   bounds.py
     4  the exact p of the labels that can still be among the k best; nothing else reads a full row
 
@@ -32,11 +32,11 @@ from .shortlist import LOW32, key_of, select_largest
 from .steps import FAST
 
 LIKELY = int(np.float32(2.0**-10).view(np.uint32))  # bits of the score where the search for a threshold begins
-NEARLY = 16  # a threshold is good enough when at most one path in so many is too many
+NEARLY = 16  # a threshold is good enough when at most one path in NEARLY is superfluous
 
 
 class Edges(NamedTuple):
-    """Edges of cluster c are indptr[c] .. indptr[c+1], scores falling, equal scores by label."""
+    """Edges of cluster c are indptr[c] .. indptr[c+1], scores descending, equal scores by label."""
 
     indptr: np.ndarray  # int64 [C + 1]
     labels: np.ndarray  # int32
@@ -86,7 +86,7 @@ class SearchResult(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def sort_edges(start, stop, indptr, labels, scores, sorted_labels, sorted_scores):  # type: ignore[no-untyped-def]
-    """The edges of clusters start..stop by falling score, equal scores by label."""
+    """The edges of clusters start..stop by descending score, equal scores by label."""
     for cluster in range(start, stop):
         first, count = indptr[cluster], indptr[cluster + 1] - indptr[cluster]
         keys = np.empty(count, dtype=np.uint64)
@@ -244,7 +244,7 @@ def dot(row, phi):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def length_of(phi):  # type: ignore[no-untyped-def]
+def length_bound(phi):  # type: ignore[no-untyped-def]
     """|phi|, rounded up: bounds may be wider than needed, never narrower."""
     square = 0.0
     for value in phi:
@@ -343,7 +343,7 @@ def search_rows(  # type: ignore[no-untyped-def]
         beam_of(logits_BC[row], alpha, clusters_T, scores_T)
         first, count = len(excluded), shortlist_of(excluded, size, clusters_T, scores_T, edges, scratch)
         if count - first > k:
-            bound_scores(first, count, phi, length_of(phi), classifiers, scratch)
+            bound_scores(first, count, phi, length_bound(phi), classifiers, scratch)
             count = keep_possible(first, count, k, scratch)
         exact_scores(first, count, phi, classifiers, scratch)
         if count - first > k:

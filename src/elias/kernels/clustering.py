@@ -3,7 +3,7 @@
     d = sum(left) / |sum(left)| - sum(right) / |sum(right)|      scores = x . d
     left = the n_left labels with the largest scores, ties to the smallest label number
 
-In: the centroids, sparse or dense, and the labels of the node, rising. Out: True for each label that goes left.
+In: the centroids, sparse or dense, and the labels of the node, ascending. Out: True for each label that goes left.
 Definition: `elias.index.clustering.split_reference`. A call works on one thread; threads split different nodes, each
 with a scratch of its own.
 """

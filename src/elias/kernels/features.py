@@ -199,7 +199,7 @@ def unite(first, second, place_of, labels):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def cluster_scores(logits_C, alpha, s_C):  # type: ignore[no-untyped-def]
-    """(1) of all clusters, rounded once from float64, as every way to s_c does."""
+    """(1) of all clusters, rounded once from float64, as everywhere else."""
     highest = -np.inf
     for logit in logits_C:
         highest = max(highest, np.float64(logit))

@@ -25,7 +25,7 @@ from .steps import FAST
 BLOCK = 4096  # labels whose sums stay in the nearest cache while the columns are added
 ALL = -1  # every label may have a sum
 CHUNK = 64  # labels that are skipped together where none passes the bar
-SAMPLE, MORE = 32, 8  # one sum in so many is sampled to guess a bar; so many more sampled sums must be above it
+SAMPLE, MORE = 32, 8  # one sum in SAMPLE is sampled to guess a bar; MORE sampled sums than needed must be above it
 
 
 class Postings(NamedTuple):
@@ -164,7 +164,7 @@ def add_one(sums, codes, factor):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def best_labels(count, scratch, labels, scores):  # type: ignore[no-untyped-def]
-    """The labels with the largest sums above 0, by falling sum, then rising label; returns how many."""
+    """The labels with the largest sums above 0, by descending sum, then ascending label; returns how many."""
     room = len(labels)
     keys = np.empty(max(256, 4 * room), dtype=np.uint64)
     if count == ALL:
@@ -208,7 +208,7 @@ def likely_bar(sums, room):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _keys_above(sums, bar, room, keys):  # type: ignore[no-untyped-def]
-    """The best labels above a bar; labels come by rising number, so an equal one that comes later loses."""
+    """The best labels above a bar; labels come in ascending order, so an equal one that comes later loses."""
     held, whole = 0, len(sums) - len(sums) % CHUNK
     for first in range(0, whole, CHUNK):
         if how_many_above(sums[first : first + CHUNK], bar):

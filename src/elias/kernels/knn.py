@@ -1,6 +1,6 @@
 """k-NN votes on the CPU: the training texts nearest to a text, and their votes for labels.
 
-    words      the strongest words of x, by falling weight, while their postings together stay within the budget
+    words      the strongest words of x, by descending weight, while their postings together stay within the budget
     N(x)       the texts with the largest sums over these words, s_i
     vote_l     sum of s_i^2 over the texts of N(x) that have label l, divided by the sum of s_i^2 over all of N(x)
     nearest_l  the largest s_i among them
@@ -39,7 +39,7 @@ class VoteScratch(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def strongest_words(words, values, indptr, budget):  # type: ignore[no-untyped-def]
-    """Places of the words by falling value, as many as the budget allows; the first one always."""
+    """Places of the words by descending value, as many as the budget allows; the first one always."""
     order = np.argsort(-values, kind="mergesort")
     count, length = 0, 0
     while count < len(order):
@@ -69,6 +69,16 @@ def vote_rows(start, stop, x_indptr, x_words, x_values, texts, labels, scratch, 
         first, last = x_indptr[row], x_indptr[row + 1]
         count = nearest_texts(x_words[first:last], x_values[first:last], texts, scratch.sums, found, scores)
         votes_of(found[:count], scores, texts, labels[row], scratch, vote[row], nearest[row])
+
+
+@njit(cache=True, nogil=True)
+def neighbor_rows(start, stop, x_indptr, x_words, x_values, texts, scratch, found, scores):  # type: ignore[no-untyped-def]
+    """The nearest texts of rows start..stop by falling sum, and their sums; PAD and 0 after the last."""
+    for row in range(start, stop):
+        first, last = x_indptr[row], x_indptr[row + 1]
+        words, values = x_words[first:last], x_values[first:last]
+        count = nearest_texts(words, values, texts, scratch.sums, found[row], scores[row])
+        found[row, count:], scores[row, count:] = -1, np.float32(0.0)
 
 
 @njit(cache=True, nogil=True)

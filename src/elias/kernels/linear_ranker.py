@@ -155,7 +155,7 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
 
 @njit(cache=True, nogil=True)
 def _emit(rows, indptr, indices, w, least, keep_from, out_words, out_weights):  # type: ignore[no-untyped-def]
-    """Write the weights of at least `least` in size, and all from word `keep_from` on, by rising word.
+    """Write the weights of at least `least` in size, and all from word `keep_from` on, by ascending word.
 
     Makes w zero again; returns how many were written.
     """

@@ -44,7 +44,7 @@ def encode_rows(start, stop, x_indptr, x_words, x_values, weights, phi_BD, logit
             bag_of(x_words[place], x_values[place], weights.words, n[row - first])
         products_with(weights.residual, weights.residual_bias, n[: last - first], moved)
         for row in range(first, last):
-            moved_by_gelu(n[row - first], moved[row - first], weights.radius, phi_BD[row])
+            residual_gelu(n[row - first], moved[row - first], weights.radius, phi_BD[row])
         products_with(weights.clusters, weights.cluster_bias, phi_BD[first:last], logits_BC[first:last])
 
 
@@ -60,7 +60,7 @@ def bag_of(words, values, vectors, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def moved_by_gelu(n, moved, radius, phi):  # type: ignore[no-untyped-def]
+def residual_gelu(n, moved, radius, phi):  # type: ignore[no-untyped-def]
     """phi of n and R n + r."""
     if length_of(n) == 0.0:
         phi[:] = np.float32(0.0)

@@ -29,7 +29,7 @@ ROOM = 3  # candidates held per place of the shortlist
 
 
 class EdgesByLabel(NamedTuple):
-    """The edges of label l come from clusters[indptr[l] : indptr[l + 1]], rising, with these scores."""
+    """The edges of label l come from clusters[indptr[l] : indptr[l + 1]], ascending, with these scores."""
 
     indptr: np.ndarray
     clusters: np.ndarray

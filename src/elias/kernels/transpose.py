@@ -1,7 +1,7 @@
 """Transposes of sparse rows: from words to labels, common words as dense columns.
 
-Labels are read by rising number, so the list of a word is by rising label. The pair versions transpose two matrices of
-the same shape side by side, an entry existing where either matrix has one.
+Labels are read in ascending order, so the list of a word is in ascending order too. The pair versions transpose two
+matrices of the same shape side by side, an entry existing where either matrix has one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A smaller model of a trained one: classifier rows in fewer bytes, fewer edges a cluster.
+"""A smaller model of a trained one: classifier rows in fewer bytes, fewer edges a cluster, no training texts.
 
-Both change the model a little. `compact` never guesses by how much: measure it with `elias compact --data`.
+The first two change the model a little. `compact` never guesses by how much: measure it with `elias compact --data`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from ..network.quantization import QuantizedRows
 from .model import Model
 
 
-def compact(model: Model, *, precision: str | None = None, prune: int | None = None) -> Model:
+def compact(model: Model, *, precision: str | None = None, prune: int | None = None, drop_texts: bool = False) -> Model:
     """`model` with its classifiers in `precision` and the `prune` strongest edges of each cluster.
 
     A label keeps its strongest edge, whatever `prune` says. Rows that were rounded once are not rounded again.
+    `drop_texts`: without the excerpts and ids of training texts that explanations show.
     """
     network = model.network
     if precision is not None and precision not in PRECISIONS:
@@ -40,8 +41,11 @@ def compact(model: Model, *, precision: str | None = None, prune: int | None = N
         network.encoder, network.clusters, index, weights, network.classifier_biases, network.settings,
         threads=network.threads,
     )  # fmt: skip
+    ranker = model.reranker
+    if drop_texts and ranker is not None:
+        ranker = replace(ranker, parts=replace(ranker.parts, texts=None))
     note = {"precision": _precision(weights), "edges": index.n_edges}
-    return replace(model, network=smaller, about={**model.about, "compacted": note})
+    return replace(model, network=smaller, reranker=ranker, about={**model.about, "compacted": note})
 
 
 def _precision(weights: EmbeddingTable | QuantizedRows) -> str:

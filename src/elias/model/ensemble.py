@@ -3,7 +3,7 @@
     score_l = 1/M sum over members of score_l, a label that a member does not predict counting 0
 
     ensemble/
-        ensemble.json       format_version, names of the members
+        ensemble.json       format_version, names of the members, what they are worth together
         member-0/ ...       models, each whole; files that are the same in all members are stored once (hard links)
 
 Members differ in clustering, order and noise (`run.member`); tf-idf and, unless the linear ranker needs the network,
@@ -43,9 +43,12 @@ class Ensemble(Predictor):
     ----------
     members
         Models of the same labels.
+    quality
+        What they are worth together (`evaluation/quality.py`), where it was measured.
     """
 
     members: list[Model]
+    quality: dict[str, Any] | None = None
     home: Home | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +86,7 @@ class Ensemble(Predictor):
 
     @property
     def about(self) -> dict[str, Any]:
-        return self.first.about
+        return {**self.first.about, "quality": self.quality}
 
     @property
     def network(self) -> Network:
@@ -116,7 +119,7 @@ class Ensemble(Predictor):
             part.mkdir()
             for name, member in zip(names, self.members, strict=True):
                 member.write(part / name)
-            write_ensemble(part, names)
+            write_ensemble(part, names, self.quality)
 
 
 def averaged(found: Sequence[Predictions], k: int) -> Predictions:
@@ -148,9 +151,9 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
     return Predictions(labels=chosen, scores=mean, parts=parts).resize(k)
 
 
-def write_ensemble(folder: Path, members: Sequence[str]) -> None:
+def write_ensemble(folder: Path, members: Sequence[str], quality: dict[str, Any] | None) -> None:
     """ensemble.json beside the folders of the members."""
-    write_json(folder / NAME, {"format_version": FORMAT_VERSION, "members": list(members)})
+    write_json(folder / NAME, {"format_version": FORMAT_VERSION, "members": list(members), "quality": quality})
 
 
 def load(
@@ -186,7 +189,8 @@ def load(
             raise ModelError(f"{folder / NAME}: names the member {name}, which is not there; restore it from a copy")
     first = load_model(folder / names[0], **options)
     shared = folder / names[0], first
-    ensemble = Ensemble([first, *(load_model(folder / name, **options, shared=shared) for name in names[1:])])
+    others = [load_model(folder / name, **options, shared=shared) for name in names[1:]]
+    ensemble = Ensemble([first, *others], content.get("quality"))
     ensemble.remember(folder)
     return ensemble
 

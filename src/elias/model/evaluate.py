@@ -20,6 +20,7 @@ from ..core.metrics import (
     Metrics,
     PerLabel,
     by_decile,
+    calibration_error_of,
     evaluate,
     format_metrics,
     metrics_table,
@@ -47,6 +48,7 @@ class Evaluation:
     labels: sp.csr_matrix  # the truth, in the model's numbers
     label_ids: list[str]  # of its columns
     label_counts: np.ndarray
+    calibration_error: float | None  # of the probabilities of the 5 best labels, 0 to 1; None: scores are none
     seconds: float
 
     def __getitem__(self, name: str) -> float:
@@ -86,11 +88,17 @@ def evaluate_given(
 
 
 def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", *, rare: float = 0.0) -> Evaluation:
-    """P, nDCG, PSP, PSnDCG and R of a model on one split of a dataset."""
+    """P, nDCG, PSP, PSnDCG, R and the calibration error of a model on one split of a dataset."""
     rows = data.splits.get(split)
     if rows is None:
         raise InputError(f"{data.name} has no {split} rows; it has {', '.join(data.splits)}")
+    return evaluate_rows(model, data, rows, rare=rare)
+
+
+def evaluate_rows(model: Model | Ensemble, data: Dataset, rows: Rows, *, rare: float = 0.0) -> Evaluation:
+    """The same on some rows of it."""
     place, label_ids = _places(data.labels, model.labels)
+    _check_shared(data, rows, place, model.labels)
     labels = _renumbered(rows.labels, place, len(label_ids))
     excluded = sp.csr_matrix(_renumbered(rows.excluded, place, len(label_ids))[:, : len(model.labels)])
     if data.settings.exclude_own_id and rows.ids is not None:
@@ -105,7 +113,23 @@ def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", 
     propensity = PropensityModel(counts, model.n_train, data.settings.propensity_a, data.settings.propensity_b)
     metrics = evaluate(found.labels, labels, propensity)
     deciles = by_decile(found.labels, labels, label_counts=counts, k=DEPTH)
-    return Evaluation(metrics, deciles, found, labels, label_ids, counts, seconds)
+    error = calibration_error_of(found.labels, found.scores, labels) if model.gives_probabilities else None
+    return Evaluation(metrics, deciles, found, labels, label_ids, counts, error, seconds)
+
+
+def _check_shared(data: Dataset, rows: Rows, place: np.ndarray, ours: LabelSet) -> None:
+    """Refuse rows of which every answer must be wrong: no labels, or none that the model has."""
+    used = np.unique(rows.labels.indices[rows.labels.data > 0])
+    if not len(used):
+        raise InputError(f"{data.name}: none of the {len(rows):,} rows has a label, so there is nothing to measure")
+    if (place[used] >= len(ours)).all():
+        theirs, own = (
+            [f'"{name}"' for name in names] for names in ([data.labels.ids[n] for n in used[:3]], ours.ids[:3])
+        )
+        raise InputError(
+            f"{data.name} and the model share no label: the rows have {', '.join(theirs)} ..., the model has "
+            f"{', '.join(own)} ...; are these the right fields and the right model?"
+        )
 
 
 def _own_pairs(ids: list[str], labels: LabelSet) -> sp.csr_matrix:

@@ -43,7 +43,8 @@ def _listed(given: Any, fields: Fields) -> Sequence[Any]:
     if isinstance(given, np.ndarray):
         if given.ndim > 1 and given.size != len(given):  # one column is a list of texts, too
             raise InputError(f"an array of shape {given.shape} is not a list of texts; pass one of its columns")
-        return cast("list[Any]", given.reshape(-1).tolist())
+        texts: list[Any] = given.reshape(-1).tolist()
+        return texts
     if isinstance(given, bytes | bytearray | memoryview):
         raise InputError("bytes are not a text; decode them first: data.decode('utf-8')")
     if isinstance(given, Mapping | set | frozenset):
@@ -141,6 +142,6 @@ def as_matrix(given: Any, width: int, *, sparse: bool) -> sp.csr_matrix | np.nda
             matrix = sp.csr_matrix(matrix)
     if matrix.ndim != 2 or matrix.shape[1] != width:
         raise InputError(f"vectors of shape {matrix.shape}; the model was trained on rows of {width} columns")
-    if not np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all():
+    if not np.isfinite(matrix if isinstance(matrix, np.ndarray) else matrix.data).all():
         raise InputError("the vectors hold NaN or infinite values")
     return cast("sp.csr_matrix | np.ndarray", matrix)

@@ -1,5 +1,7 @@
 """labels.tsv of a saved model: id, text, training count, stage-1 cluster. Row number = label number.
 
+Labels of a vocabulary with URIs have their URI as a fifth column.
+
 A tab, line break or backslash inside an id or text is written as \\t, \\n, \\r, \\\\ so that every id survives.
 """
 
@@ -17,15 +19,18 @@ from ..core.files import replacing, unreadable
 from ..dataset.labels import LabelSet
 
 HEADER = "id\ttext\ttraining_count\tstage1_cluster"
+HEADER_WITH_URIS = f"{HEADER}\turi"
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _BACK = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
 def write_labels(path: Path, labels: LabelSet, counts: np.ndarray, clusters: np.ndarray) -> None:
     with replacing(path) as part, open(part, "w", encoding="utf-8", newline="\n", errors="surrogatepass") as out:
-        out.write(HEADER + "\n")
-        for label_id, text, count, cluster in zip(labels.ids, labels.texts, counts, clusters, strict=True):
-            out.write(f"{_escaped(label_id)}\t{_escaped(text)}\t{int(count)}\t{int(cluster)}\n")
+        out.write((HEADER if labels.uris is None else HEADER_WITH_URIS) + "\n")
+        columns = zip(labels.ids, labels.texts, counts, clusters, strict=True)
+        for number, (label_id, text, count, cluster) in enumerate(columns):
+            uri = "" if labels.uris is None else f"\t{_escaped(labels.uris[number])}"
+            out.write(f"{_escaped(label_id)}\t{_escaped(text)}\t{int(count)}\t{int(cluster)}{uri}\n")
 
 
 def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
@@ -37,7 +42,8 @@ def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
         raise ModelError(f"{path}: not UTF-8 ({problem}); the file is damaged") from None
     except OSError as problem:
         raise ModelError(unreadable(path, problem)) from None
-    if raw.split(b"\n", 1)[0] != HEADER.encode():
+    header = raw.split(b"\n", 1)[0].decode("utf-8", "replace")
+    if header not in (HEADER, HEADER_WITH_URIS):
         raise ModelError(f'{path}:1: the header must be "{HEADER}"; this is not a label file of elias')
     content = np.frombuffer(raw, dtype=np.uint8)
     ends = np.flatnonzero(content == ord("\n"))
@@ -45,14 +51,20 @@ def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
         ends = np.append(ends, len(content))
     starts, ends = ends[:-1] + 1, ends[1:]
     tabs = np.flatnonzero(content == ord("\t"))
-    tabs = tabs[len(HEADER.split("\t")) - 1 :]
-    _check(path, np.searchsorted(tabs, ends) - np.searchsorted(tabs, starts) == 3)
-    first, second, third = tabs.reshape(-1, 3).T
+    n_tabs = header.count("\t")
+    tabs = tabs[n_tabs:]
+    _check(path, np.searchsorted(tabs, ends) - np.searchsorted(tabs, starts) == n_tabs)
+    first, second, third = tabs.reshape(-1, n_tabs).T[:3]
+    uris = None
+    if header == HEADER_WITH_URIS:
+        fourth = tabs[n_tabs - 1 :: n_tabs]
+        uris = _Column(raw, fourth + 1, ends)
+        ends = fourth  # of the cluster
     counts, are_counts = _numbers(content, second + 1, third)
     negative = (third + 1 < ends) & (content[np.minimum(third + 1, len(content) - 1)] == ord("-"))
     clusters, are_clusters = _numbers(content, third + 1 + negative, ends)
     _check(path, are_counts & are_clusters)
-    labels = LabelSet(_Column(raw, starts, first), _Column(raw, first + 1, second))
+    labels = LabelSet(_Column(raw, starts, first), _Column(raw, first + 1, second), uris=uris)
     return labels, counts, np.where(negative, -clusters, clusters).astype(np.int32)
 
 
@@ -83,7 +95,9 @@ class _Column(Sequence[str]):
 def _check(path: Path, is_good: np.ndarray) -> None:
     bad = np.flatnonzero(~is_good)
     if len(bad):
-        raise ModelError(f"{path}:{bad[0] + 2}: needs id, text, count and cluster; the file is damaged")
+        raise ModelError(
+            f"{path}:{bad[0] + 2}: needs the columns of the header, count and cluster as numbers; the file is damaged"
+        )
 
 
 def _numbers(content: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -48,6 +48,12 @@ class Model(Predictor):
         name = self.about.get("dataset", {}).get("name", "unknown data")
         return f"<elias.Model of {name}: {len(self.labels):,} labels, {self.network.index.n_clusters:,} clusters>"
 
+    @cached_property
+    def labels_by_count(self) -> np.ndarray:
+        """Labels with a training row, most frequent first, ties to the lower label."""
+        order = np.argsort(-self.label_counts, kind="stable")
+        return np.asarray(order[: np.count_nonzero(self.label_counts)])
+
     @property
     def exclude_own_id(self) -> bool:
         return bool(self.about.get("dataset", {}).get("exclude_own_id", False))

@@ -4,6 +4,16 @@
 
 `Predictor.predict` (explained or not, with candidate lists or without) and `Predictor.predict_rows` (evaluation) end in
 `predict_batch`, and so do the command line and the service, which call them. A single text is a batch of one.
+
+A text without evidence is answered with what is known without it: the most frequent labels, each with its base rate
+n_l / N as its probability. Which texts these are depends on what the encoder reads:
+
+    bag                       texts without a word of the vocabulary: phi and all features of such texts are the same
+    transformer, hybrid       empty texts: the encoder reads other words than those of the vocabulary
+
+Excluded labels and candidate lists hold here too, and the parts of such a score are 0: no path led to it. A model whose
+scores are not probabilities has no scale for a base rate, and answers such texts like any other.
+`Predictions.known_words` tells them apart in any case.
 """
 
 from __future__ import annotations
@@ -11,19 +21,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
 from ..core.errors import InputError, did_you_mean
-from ..core.predictions import Predictions, stack
+from ..core.predictions import ID_PARTS, PAD, Predictions, stack
 from ..core.propensity import DEPTH, check_strength, propensity_of, rerank_by_propensity
 from ..core.ragged import Ragged
 from ..dataset.fields import Fields
+from ..encoders.bag import BagEncoder
 from ..encoders.encoder import Inputs
 from ..network.searcher import BATCH
+from ..ranking.explanation import Evidence
+from ..ranking.explanation import explain as explain_labels
 from ..ranking.features import candidate_features, features_of
 from ..ranking.score_model import ReferenceScores
 from .inputs import table_ids
@@ -47,11 +60,19 @@ class Request:
     excluded: Ragged | None = None  # labels that a row must not be given
     candidates: Ragged | None = None  # the only labels that a row may be given; None: all
     explain: bool = False
+    without_evidence: np.ndarray | None = None  # rows of the batch that are answered with base rates; None: none
+
+
+class Answer(NamedTuple):
+    """What one member predicts for a batch of rows."""
+
+    predictions: Predictions
+    evidence: Evidence | None = None  # to explain them with; of a stacked ranker, where it was asked for
 
 
 def predict_batch(
     members: Sequence[Model], inputs: Inputs, prepared: Sequence[Any], rows: np.ndarray, request: Request
-) -> list[Predictions]:
+) -> list[Answer]:
     """The k best labels of some rows by each of the members, which share their ranking parts.
 
     `prepared`: the inputs as the encoder of each member takes them.
@@ -61,9 +82,11 @@ def predict_batch(
     first = members[0].reranker
     if first is None:  # the network alone: candidates are already in the order of their score p
         return [
-            member.searcher.search(query, request.k, excluded=request.excluded, explain=request.explain)
-            if request.candidates is None
-            else member.searcher.rank_candidates(query, request.k, request.candidates, explain=request.explain)
+            Answer(
+                member.searcher.search(query, request.k, excluded=request.excluded, explain=request.explain)
+                if request.candidates is None
+                else member.searcher.rank_candidates(query, request.k, request.candidates, explain=request.explain)
+            )
             for member, query in zip(members, queries, strict=True)
         ]
     # candidates and features
@@ -80,9 +103,39 @@ def predict_batch(
     # score, top k
     answers = []
     for member, found, reference in zip(members, features, references, strict=True):
-        assert member.reranker is not None
-        answers.append(member.reranker.rank(found, request.k, explain=request.explain, reference=reference))
+        ranker = member.reranker
+        assert ranker is not None
+        ranked = ranker.rank(found, request.k, explain=request.explain, reference=reference)
+        if request.without_evidence is not None:
+            ranked = _with_base_rates(ranked, members[0], request)
+        evidence = Evidence(ranker.parts, ranker.score_model, found, reference) if request.explain else None
+        answers.append(Answer(ranked, evidence))
     return answers
+
+
+def _with_base_rates(found: Predictions, model: Model, request: Request) -> Predictions:
+    """`found` with the most frequent labels, and n_l / N as their scores, for the rows without evidence."""
+    assert request.without_evidence is not None
+    labels, scores = found.labels.copy(), found.scores.copy()
+    parts = found.parts and {name: values.copy() for name, values in found.parts.items()}
+    for row in request.without_evidence.tolist():
+        best = _most_frequent(model, request, row)
+        labels[row], scores[row] = PAD, 0
+        labels[row, : len(best)] = best
+        scores[row, : len(best)] = model.label_counts[best] / max(1, model.n_train)
+        for name, values in (parts or {}).items():
+            values[row] = PAD if name in ID_PARTS else 0
+    return replace(found, labels=labels, scores=scores, parts=parts)
+
+
+def _most_frequent(model: Model, request: Request, row: int) -> np.ndarray:
+    """The k most frequent labels that a row may be given, ties to the lower label."""
+    if request.candidates is not None:
+        given = np.sort(request.candidates.of_row(row))
+        return given[np.argsort(-model.label_counts[given], kind="stable")][: request.k]
+    excluded = NO_LABELS if request.excluded is None else request.excluded.of_row(row)
+    best = model.labels_by_count[: request.k + len(excluded)]
+    return best[~np.isin(best, excluded)][: request.k]
 
 
 class Predictor:
@@ -143,7 +196,7 @@ class Predictor:
         rare
             0 to 1: how strongly rare labels are preferred (`core/propensity.py`).
         explain
-            Add the parts of each score.
+            Add the parts of each score, and with a stacked ranker explanations (`ranking/explanation.py`).
         """
         if k < 1:
             raise InputError(f"k={k}: ask for at least one label")
@@ -157,13 +210,18 @@ class Predictor:
         lists = self._candidate_lists(candidates, allow, len(given))
         blocked = self.label_numbers(block or [], "block")
         wanted = max(k, DEPTH) if rare else k  # re-ranking must be able to bring up labels from below the k best
+
+        def finish(found: Predictions) -> Predictions:
+            if rare:
+                found = rerank_by_propensity(found, propensity_of(self.first), rare, k)
+            return found if threshold is None else found.above(threshold)
+
+        words = known_words(given)
         found = self._predict(
-            given, wanted, lambda rows: self._excluded(blocked, ids, rows), lists=lists, explain=explain
-        )
-        if rare:
-            found = rerank_by_propensity(found, propensity_of(self.first), rare, k)
-        found = replace(found, ids=ids, label_ids=self.first.labels.ids)
-        return found if threshold is None else found.above(threshold)
+            given, wanted, lambda rows: self._excluded(blocked, ids, rows), words=words, lists=lists, finish=finish,
+            explain=explain,
+        )  # fmt: skip
+        return replace(found, ids=ids, label_ids=self.first.labels.ids, known_words=words)
 
     def evaluate(
         self,
@@ -199,8 +257,10 @@ class Predictor:
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of the rows of a dataset, without the pairs that it excludes (rows x L): for evaluation."""
-        found = self._predict(self.read(inputs), k, lambda rows: Ragged.from_rows(excluded, rows)[0])
-        return replace(found, label_ids=self.first.labels.ids)
+        given = self.read(inputs)
+        words = known_words(given)
+        found = self._predict(given, k, lambda rows: Ragged.from_rows(excluded, rows)[0], words=words)
+        return replace(found, label_ids=self.first.labels.ids, known_words=words)
 
     def _predict(
         self,
@@ -208,26 +268,60 @@ class Predictor:
         k: int,
         excluded_of: Callable[[np.ndarray], Ragged | None],
         *,
+        words: np.ndarray | None,
         lists: list[np.ndarray] | None = None,
+        finish: Callable[[Predictions], Predictions] = lambda found: found,
         explain: bool = False,
     ) -> Predictions:
-        """All batches, combined over the members."""
+        """All batches, combined over the members; `finish` chooses among the labels of a batch before they are
+        explained."""
         k = min(k, len(self.first.labels))
         longest = max(map(len, lists), default=0) if lists else 0
         depth = min(self.depth(k, longest), len(self.first.labels))
-        pieces = []
+        pieces, blank = [], self._without_evidence(inputs, words)
         with kernels.reference(not self.first.use_kernels):
             groups = [(group, [one.network.encoder.prepare(inputs) for one in group]) for group in self.groups()]
             for rows in batches(len(inputs), self._batch_size(max(longest, depth))):
                 excluded = excluded_of(rows)
                 candidates = None if lists is None else _without(lists, excluded, rows)
-                request = Request(depth, excluded, candidates, explain)
-                answers: dict[int, Predictions] = {}
+                places = None if blank is None or not blank[rows].any() else np.flatnonzero(blank[rows])
+                request = Request(depth, excluded, candidates, explain, places)
+                answers: dict[int, Answer] = {}
                 for group, prepared in groups:
                     found = predict_batch(group, inputs, prepared, rows, request)
                     answers |= {id(member): answer for member, answer in zip(group, found, strict=True)}
-                pieces.append(self.combine([answers[id(member)] for member in self.all_members()], k))
-        return stack(pieces) if pieces else Predictions.empty(k, explain=explain)
+                ordered = [answers[id(member)] for member in self.all_members()]
+                combined = finish(self.combine([answer.predictions for answer in ordered], k))
+                pieces.append(self._explained(combined, ordered, inputs, rows) if explain else combined)
+        if pieces:
+            return stack(pieces)
+        nothing = finish(Predictions.empty(k, explain=explain))
+        return replace(nothing, explanations=[]) if explain and self.first.reranker is not None else nothing
+
+    def _explained(
+        self, found: Predictions, answers: Sequence[Answer], inputs: Inputs, rows: np.ndarray
+    ) -> Predictions:
+        """With explanations of the labels that are left; as it is where there is no stacked ranker."""
+        evidence = [answer.evidence for answer in answers if answer.evidence is not None]
+        if not evidence:
+            return found
+        vectorizer = self.first.vectorizer
+        words = None if vectorizer is None else vectorizer.words.words
+        return replace(found, explanations=explain_labels(evidence, inputs.bow_rows(rows), found.labels, words))
+
+    def _without_evidence(self, inputs: Inputs, words: np.ndarray | None) -> np.ndarray | None:
+        """A mask of the inputs that are answered with base rates; None for the usual case that there are none.
+
+        `words`: how many words of each input are known.
+        """
+        if words is None or np.count_nonzero(words) == len(words) or not self.gives_probabilities:
+            return None
+        blank: np.ndarray = words == 0
+        if self.first.network.encoder.kind != BagEncoder.kind:
+            assert inputs.texts is not None
+            for row in np.flatnonzero(blank).tolist():
+                blank[row] = not inputs.texts[row].strip()
+        return blank
 
     def groups(self) -> Iterable[Sequence[Model]]:
         """Members that share their ranking parts, and so the pass over the words of a text."""
@@ -333,6 +427,15 @@ class Predictor:
             return Ragged.of([blocked] * len(rows)) if len(blocked) else None
         own = [first.labels.number_of.get(str(ids[row])) for row in rows.tolist()]
         return Ragged.of([blocked if number is None else np.union1d(blocked, [number]) for number in own])
+
+
+def known_words(inputs: Inputs) -> np.ndarray | None:
+    """How many different words of each text the vocabulary has, int32; None for vectors."""
+    if inputs.texts is None or inputs.bow is None:
+        return None
+    ends = inputs.bow.indptr
+    words: np.ndarray = (ends[1:] - ends[:-1]).astype(np.int32)
+    return words
 
 
 def batches(n_rows: int, size: int) -> Iterator[np.ndarray]:

@@ -8,6 +8,7 @@
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
         search.safetensors       what the CPU search reads, made from the others; may be deleted
         ranking.json, score_model.json, {inverted_index,linear_ranker,label_tree,knn}.safetensors    the stacked ranker
+        training_texts.safetensors    excerpts of the training texts that vote (knn.keep_texts); may be deleted
 
 JSON, safetensors and plain .npy; never pickle. Every file is checked against the others when the folder is opened.
 """
@@ -29,14 +30,14 @@ from ..encoders.tfidf import FILES as TFIDF_FILES
 from ..encoders.tfidf import TfIdf
 from ..network.network import Network
 from ..network.storage import load_network, read_search_tables, write_network, write_search_tables
-from ..ranking import inverted_index, knn, label_tree, linear_ranker, reranker
+from ..ranking import inverted_index, knn, label_tree, linear_ranker, reranker, training_texts
 from ..ranking.features import RankingParts
 from ..ranking.reranker import Reranker
 from .label_file import read_labels, write_labels
 from .model import Model
 
 FORMAT_VERSION = 1
-PART_FILES = (inverted_index.NAME, linear_ranker.NAME, label_tree.NAME, knn.NAME)
+PART_FILES = (inverted_index.NAME, linear_ranker.NAME, label_tree.NAME, knn.NAME, training_texts.NAME)
 
 Shared = tuple[Path, Model]  # another model and its folder: tables from files that are the same are held once
 

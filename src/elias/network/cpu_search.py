@@ -1,6 +1,6 @@
 """Search on the CPU: the tables that `kernels/beam_search.py` reads, made once from a network, and the call itself.
 
-    edges         by falling score within each cluster, so that a search stops at its threshold
+    edges         by descending score within each cluster, so that a search stops at its threshold
     classifiers   the rows themselves, and int8 codes of them from which bounds of p are computed
 
 The result is that of `Searcher.search_reference`, exactly (docs/explanation/search.md): codes only decide which rows

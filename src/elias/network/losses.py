@@ -1,7 +1,7 @@
 """The loss of a batch: L = L_c + lambda * L_s, equations (7) and (8).
 
-    (7)  L_c = - mean over batch x shortlist of   y log p of a positive, log(1 - p) of a negative,  p = sigmoid(z) *
-    yhat (8)  L_s = - mean over batch x most of        log yhat of the positives that any explored path reaches
+    (7)  L_c = - mean over batch x shortlist of  y log p of a positive, log(1 - p) of a negative;  p = sigmoid(z) yhat
+    (8)  L_s = - mean over batch x most of       log yhat of the positives that any explored path reaches
 
 `most` is the largest number of positives of a row in the batch; positives that no path reaches add 0. A positive with
 weight y counts y times; a row with weight w counts w times. Everything is computed in logarithms.

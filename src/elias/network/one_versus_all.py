@@ -55,7 +55,7 @@ class OneVersusAll(Network):
 
 @dataclass(frozen=True)
 class _Pairs:
-    """(row, label) pairs of a batch by rising label, with weights; a label is its place among the labels trained."""
+    """(row, label) pairs of a batch by ascending label, with weights; a label is its place among the labels trained."""
 
     places: np.ndarray
     rows_P: Tensor

@@ -8,7 +8,7 @@
     search.safetensors          tables of the CPU search, which follow from the files above (of a model only):
         codes [L, D] int8           from which scores are bounded; rows that are int8 are their own codes
         facts [L, 4]                scale of the codes, bias, error bound, 0
-        edge_labels, edge_scores    edges by falling score within each cluster
+        edge_labels, edge_scores    edges by descending score within each cluster
 
 Everything is memory-mapped on a CPU. Files that do not belong together are refused: shapes must agree, and the tables
 of the search are compared with the other files on a few rows and clusters. search.safetensors may be deleted; the

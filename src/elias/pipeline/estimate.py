@@ -25,7 +25,7 @@ HEAPS = 0.6  # words grow with this power of the number of texts; measured on ti
 PER_EDGE, PER_PRODUCT, PER_UPDATE = 2e-9, 1.2e-10, 6.5e-10
 PER_SEARCH, PER_PAIR_WORD = 2e-4, 7e-8  # by words for a row; one word of one pair of the ranker, all passes
 PER_SIBLING_WORD = 2e-8  # the same of the label tree
-FINAL_SCORE = 45  # to learn it
+SCORE_MODEL_SECONDS = 45
 SIBLINGS_AT_A_TIME = 1 << 24  # its pairs in memory, as in `label_tree.py`
 PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53,023, d = 512, batch 256 took 0.65 s
 
@@ -96,7 +96,7 @@ def estimate(
         if settings.knn.neighbors:
             memory["k-NN"] = int(2 * 8 * size.rows * min(words_per_text, settings.knn.words_per_text))
         seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.linear_ranker.negatives * columns)
-        seconds += FINAL_SCORE if settings.split.calibration_rows else 0
+        seconds += SCORE_MODEL_SECONDS if settings.split.calibration_rows else 0
     networks = 1 + (settings.score_model.folds or 0)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + label_texts

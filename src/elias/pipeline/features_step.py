@@ -76,9 +76,9 @@ def _write(context: FitContext, folder: Path) -> None:
     write_tensors(folder / "split.safetensors", parts)
     train = _train(data, parts, settings)
     if train.labels.nnz == 0:
-        held_out = {name: len(parts[name]) for name in ("validation", "calibration") if len(parts[name])}
-        counts = " and ".join(f"{count} {name}" for name, count in held_out.items())
-        remedy = " and ".join(f"split.{name}_rows=0" for name in held_out)
+        aside = {name: len(parts[name]) for name in ("validation", "calibration") if len(parts[name])}
+        counts = " and ".join(f"{count} {name}" for name, count in aside.items())
+        remedy = " and ".join(f"split.{name}_rows=0" for name in aside)
         message = f"no labeled row is left to train on after {counts} rows were set aside"
         raise DataError(f"{data.name}: {message}; label more rows" + (f", or set {remedy}" if remedy else ""))
     if context.tokens is not None:
@@ -91,11 +91,11 @@ def _write(context: FitContext, folder: Path) -> None:
         vectorizer.save(folder)
         write_csr(folder / "bow-train", bow)
         for name in ("validation", "calibration"):
-            if _held_out_of(data) is data.train:
-                held_out = vectorizer.transform_counts(context.tokens.of(parts[name], NO_LABELS))
+            if held_out_of(data) is data.train:
+                words = vectorizer.transform_counts(context.tokens.of(parts[name], NO_LABELS))
             else:
-                held_out = vectorizer.transform(_held_out_of(data).take(parts[name]).texts or [])
-            write_csr(folder / f"bow-{name}", held_out)
+                words = vectorizer.transform(held_out_of(data).take(parts[name]).texts or [])
+            write_csr(folder / f"bow-{name}", words)
     elif sp.issparse(train.vectors):
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
     else:
@@ -115,7 +115,7 @@ def _open(context: FitContext, folder: Path) -> FeatureSet:
     found: dict[str, TrainingRows] = {}
     bows: dict[str, sp.csr_matrix | np.ndarray] = {}
     for name in ("train", "validation", "calibration"):
-        rows = _train(data, parts, settings) if name == "train" else _held_out_of(data).take(parts[name])
+        rows = _train(data, parts, settings) if name == "train" else held_out_of(data).take(parts[name])
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
         with torch_threads(context.threads):
             prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(context.progress))
@@ -194,7 +194,7 @@ def _near_duplicates_of(context: FitContext) -> NearDuplicates | None:
 
 
 def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
-    """So many of the rows, evenly spaced; all if there are fewer."""
+    """`wanted` of the rows, evenly spaced; all if there are fewer."""
     wanted = min(wanted, len(rows))
     chosen: np.ndarray = rows[np.linspace(0, len(rows) - 1, wanted).astype(np.int64)] if wanted else rows[:0]
     return chosen
@@ -212,14 +212,14 @@ def _label_numbers(rows: Rows, data: Dataset, settings: Settings) -> np.ndarray:
     return labels_with_text(rows, data.labels) if settings.features.label_texts else NO_LABELS
 
 
-def _held_out_of(data: Dataset) -> Rows:
+def held_out_of(data: Dataset) -> Rows:
     """Where held-out rows come from: the validation file if there is one."""
     return data.validation if data.validation is not None and len(data.validation) else data.train
 
 
 def holds_out_training_rows(data: Dataset, features: FeatureSet) -> bool:
     """Whether training on `all_rows` is training on more."""
-    return _held_out_of(data) is data.train and len(features.validation) + len(features.held_out) > 0
+    return held_out_of(data) is data.train and len(features.validation) + len(features.held_out) > 0
 
 
 def all_rows(context: FitContext, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:

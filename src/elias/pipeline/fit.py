@@ -1,15 +1,17 @@
 """`fit`: a dataset in, a model or an ensemble out, in a run folder, where a killed run resumes.
 
-dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> model folder
+dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> quality
+        -> model folder
 
 model.run/             the run of a model
-ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is built once
+ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is built once;
+                       85-quality: what they are worth together
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +21,14 @@ from .. import kernels
 from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError, SettingsError
-from ..core.files import FolderLock, disk_errors, link_or_copy, link_tree, read_object, remove, replacing
-from ..core.progress import SILENT, Progress, progress_as_asked
+from ..core.files import link_or_copy, link_tree, read_object, remove, replacing
+from ..core.progress import SILENT, Progress, duration, progress_as_asked
 from ..core.settings import Settings
 from ..dataset import Dataset
 from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
 from ..dataset.objects import dataset_from
+from ..evaluation.quality import advice, format_quality
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
@@ -34,7 +37,18 @@ from .estimate import estimate_fit
 from .features_step import FeatureSet, features_step
 from .memory import available_bytes, refuse_if_too_large
 from .network_steps import TrainedNetwork, open_network, read_clusters, train_network
-from .ranking_steps import has_ranking, held_out_step, model_parts_step, score_model_step
+from .quality_step import STEP as QUALITY
+from .quality_step import ensemble_quality_step, quality_step, read_quality
+from .ranking_steps import (
+    OUT_OF_FOLD,
+    RankingSteps,
+    has_ranking,
+    held_out_step,
+    model_parts_step,
+    open_reranker,
+    score_model_step,
+    training_texts_steps,
+)
 from .run_folder import Run
 from .tokens_step import tokens_step
 
@@ -46,7 +60,7 @@ def build_model(context: FitContext) -> Path:
     context = replace(context, tokens=tokens_step(context.data, context.settings, context.run))
     features = features_step(context)
     network = train_network(context, features)
-    ranking: list[Path] = []
+    ranking = None
     if has_ranking(context, features):
         if context.settings.score_model.folds:
             folds = range(context.settings.score_model.folds)
@@ -54,8 +68,14 @@ def build_model(context: FitContext) -> Path:
         else:
             held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
         score_model = score_model_step(context, held_out, after=features.folder)
-        ranking = [model_parts_step(context, features, network), score_model]
-    return model_step(context, features, network, ranking)
+        parts, texts = model_parts_step(context, features, network), training_texts_steps(context, features)
+        ranking = RankingSteps(parts, score_model, texts, held_out)
+
+    def model() -> Model:
+        return assembled(context, features, network, ranking)
+
+    quality = quality_step(context, features, network, ranking, model)
+    return model_step(context, model, [network.stage, *(ranking.folders if ranking else ()), quality])
 
 
 def cross_fit(context: FitContext, fold: int) -> Path | None:
@@ -80,29 +100,42 @@ def cross_fit(context: FitContext, fold: int) -> Path | None:
         return held_out_step(inside, features, train_network(inside, features))
 
 
-def model_step(context: FitContext, features: FeatureSet, network: TrainedNetwork, ranking: list[Path]) -> Path:
-    """90: everything a user needs, in one folder."""
+def assembled(
+    context: FitContext, features: FeatureSet, network: TrainedNetwork, ranking: RankingSteps | None
+) -> Model:
+    """The model as it will answer, from the folders of the steps."""
     data = context.data
+    counts, n_train = data.training_counts()
+    model = Model(
+        network=open_network(context, network.stage),
+        labels=data.labels,
+        label_counts=counts,
+        stage1_clusters=read_clusters(network.clusters),
+        cluster_words=read_object(network.clusters / "words.json", "words")["words"],
+        vectorizer=features.vectorizer,
+        n_train=n_train,
+        about=_about(context, features, network),
+        use_kernels=context.settings.run.kernels,
+    )
+    if ranking is not None:
+        model.reranker = open_reranker(context, ranking, counts, features.bow.shape[1], model.network.encoder.dim)
+    return model
+
+
+def model_step(context: FitContext, assemble: Callable[[], Model], steps: Sequence[Path]) -> Path:
+    """90: everything a user needs, in one folder. `steps`: of the network, of the stacked ranker, of the quality."""
+    stage, *ranking, quality = steps
 
     def build(folder: Path) -> None:
-        link_tree(network.stage / "network", folder)
+        link_tree(stage / "network", folder)
         for file in [path for step in ranking for path in sorted(step.iterdir())]:
-            if file.name not in MARKS:
+            if file.name not in (*MARKS, OUT_OF_FOLD):
                 link_or_copy(file, folder / file.name)
-        counts, n_train = data.training_counts()
-        model = Model(
-            network=open_network(context, network.stage),
-            labels=data.labels,
-            label_counts=counts,
-            stage1_clusters=read_clusters(network.clusters),
-            cluster_words=read_object(network.clusters / "words.json", "words")["words"],
-            vectorizer=features.vectorizer,
-            n_train=n_train,
-            about=_about(context, features, network),
-        )
+        model = assemble()
+        model.about["quality"] = read_quality(quality)[0]
         write_around_network(model, folder)
 
-    return context.run.step("90-model", {"data": data.name}, build, after=[network.stage, *ranking])
+    return context.run.step("90-model", {"data": context.data.name}, build, after=steps)
 
 
 def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> dict[str, Any]:
@@ -116,6 +149,7 @@ def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -
             "propensity_a": data.settings.propensity_a,
             "propensity_b": data.settings.propensity_b,
             "fields": data.fields.as_dict(),
+            "language": data.settings.language or None,  # of the label texts
             "features": None if features.vectorizer is not None else int(features.bow.shape[1]),  # None: texts
         },
         "validation": read_object(network.stage / "stage.json", "best")["best"],
@@ -181,10 +215,12 @@ def fit(
     return _fit_and_load(read, given, Path(run_dir), _Options(members, shown, force))
 
 
-def _settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
-    if given is None or isinstance(given, Settings):
-        return given or Settings()
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+def _settings_of(given: Any) -> Settings:
+    if given is None:
+        return Settings()
+    if isinstance(given, Settings):
+        return given
+    if not isinstance(given, Mapping) or any(not isinstance(key, str) for key in given):
         raise SettingsError(
             f'settings={given!r}: pass a dict of settings by name, such as {{"stage2.epochs": 5}}'[:300]
         )
@@ -203,16 +239,9 @@ def _dataset_of(data: Any, labels: Any, fields: Fields, splits: Mapping[str, Any
 
 
 def _fit_and_load(data: Dataset, given: Settings, run_dir: Path, options: _Options) -> Model | Ensemble:
-    with _fitted(data, given, run_dir, options) as (finished, used):
-        models: list[Model] = []
-        for path in finished:
-            shared = (finished[0], models[0]) if models else None
-            models.append(
-                load_model(
-                    path, device=used.run.device, threads=used.run.threads, use_kernels=used.run.kernels, shared=shared
-                )
-            )
-    return models[0] if options.members == 1 else Ensemble(models)
+    with _fitted(data, given, run_dir, options) as finished:
+        models = _loaded(finished.folders, finished.settings)
+    return models[0] if options.members == 1 else Ensemble(models, finished.quality)
 
 
 def fit_to(
@@ -228,16 +257,16 @@ def fit_to(
     output = Path(output)
     check_output(output, force=force)
     run_dir = output.with_name(output.name + ".run")
-    with _fitted(data, settings or Settings(), run_dir, _Options(members, progress, force)) as (finished, _):
+    with _fitted(data, settings or Settings(), run_dir, _Options(members, progress, force)) as finished:
         check_output(output, force=force)  # another run may have put it there before this one had the lock
         with replacing(output) as part:
             if members == 1:
-                _link_model(finished[0], part)
+                _link_model(finished.folders[0], part)
                 return output
             names = [f"member-{number}" for number in range(members)]
-            for name, path in zip(names, finished, strict=True):
+            for name, path in zip(names, finished.folders, strict=True):
                 _link_model(path, part / name)
-            write_ensemble(part, names)
+            write_ensemble(part, names, finished.quality)
     return output
 
 
@@ -267,9 +296,15 @@ class _Options(NamedTuple):
     force: bool
 
 
+class _Finished(NamedTuple):
+    folders: list[Path]  # of the models
+    settings: Settings  # of the last
+    quality: dict[str, Any] | None  # of the model, or of the ensemble
+
+
 @contextmanager
-def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) -> Iterator[tuple[list[Path], Settings]]:
-    """The folders of the finished models, and the settings of the last. The run is locked meanwhile."""
+def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) -> Iterator[_Finished]:
+    """The finished models, after what they are worth was printed. The run is locked meanwhile."""
     members, progress, force = options
     if members < 1:
         raise InputError(f"members={members}: an ensemble has at least one member")
@@ -277,21 +312,39 @@ def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) ->
     if members == 1:
         with Run(run_dir, progress) as run:
             finished, used = _fit_in(data, given, None, run, force)
-            yield [finished], used
+            yield _Finished([finished], used, _say_quality(data, finished.parent / QUALITY, progress))
         return
-    with disk_errors(run_dir):
-        run_dir.mkdir(parents=True, exist_ok=True)
-    with FolderLock(run_dir):
+    with Run(run_dir, progress) as whole:
         folders: list[Path] = []
         settings: list[Settings] = []
         for number in range(members):
             progress.say(f"member {number + 1} of {members}")
-            with Run(run_dir / f"member-{number}", progress, reuse=run_dir / "member-0" if number else None) as run:
+            with whole.below(f"member-{number}", reuse=run_dir / "member-0" if number else None) as run:
                 asked = given.updated({"run.member": number})
                 finished, used = _fit_in(data, asked, settings[0] if settings else None, run, force)
             folders.append(finished)
             settings.append(used)
-        yield folders, used
+        context = FitContext(data, used, whole, progress, pick_device(used.run.device))
+        step = ensemble_quality_step(context, folders, lambda: Ensemble(_loaded(folders, used)))
+        yield _Finished(folders, used, _say_quality(data, step, progress, "this ensemble"))
+
+
+def _loaded(folders: list[Path], used: Settings) -> list[Model]:
+    """The finished models, opened."""
+    models: list[Model] = []
+    options: dict[str, Any] = {"device": used.run.device, "threads": used.run.threads, "use_kernels": used.run.kernels}
+    for path in folders:
+        models.append(load_model(path, **options, shared=(folders[0], models[0]) if models else None))
+    return models
+
+
+def _say_quality(data: Dataset, step: Path, progress: Progress, what: str = "this model") -> dict[str, Any] | None:
+    """Print what a model is worth, and return it."""
+    quality, reason = read_quality(step)
+    counts, _ = data.training_counts()
+    for line in (format_quality(quality, what) if quality else reason, *advice(quality, counts)):
+        progress.say(line)
+    return quality
 
 
 def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool) -> tuple[Path, Settings]:
@@ -303,10 +356,13 @@ def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, fo
     else:
         resolved = first.updated({"run.member": given.run.member})
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
+    needs = estimate_fit(data, settings, data.size())
     if settings.run.check_memory:
-        refuse_if_too_large(estimate_fit(data, settings, data.size()), available_bytes())
+        refuse_if_too_large(needs, available_bytes())
     pick_threads(settings.run.threads)  # of a run that was started before: its own number
     run.progress.say(describe(settings, data.size(), data.name))
+    more = ", and what the transformer takes" if settings.encoder.kind in ("transformer", "hybrid") else ""
+    run.progress.say(f"  about {duration(needs.seconds)} in all on 2 cores (a rough estimate){more}")
     if settings.run.kernels and kernels.are_new():
         run.progress.say("  compiling the kernels, once for this installation: about a minute in all")
     context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device))

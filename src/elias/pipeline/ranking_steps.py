@@ -1,9 +1,10 @@
-"""Steps 60 to 80 of a run: ranking parts -> held-out predictions -> score model.
+"""Steps 60 to 82 of a run: ranking parts -> held-out predictions -> score model.
 
     60-ranking       inverted index, k-NN, label tree and linear ranker of the training rows
-    65-held-out      candidates and features of the held-out rows
-    70-score-model   learned on the held-out rows: those of 65, or of all folds
+    65-held-out      candidates and features of the held-out rows; without test rows also what baselines answer to them
+    70-score-model   learned on the held-out rows: those of 65, or of all folds; and out-of-fold predictions for them
     80-ranking       the ranking parts of all rows, held out or not: what the model answers with
+    82-texts         excerpts of the training texts that vote, for explanations
 
 With folds (`fold-0/`, `fold-1/` ...: runs of the same kind inside this one, up to 65) no rows are held out for the
 score model here, and 60 and 65 are built in the folds only. If no training row is held out at all, not even for
@@ -21,30 +22,49 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.devices import torch_threads
-from ..core.files import write_json
+from ..core.files import write_json, write_tensors
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
 from ..core.settings import WORDS, Settings, noise_seed
+from ..dataset import Dataset
 from ..dataset.label_texts import unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders import Inputs
+from ..evaluation.baselines import SeenRows, baseline_labels
 from ..kernels.features import FEATURES
 from ..network.searcher import BATCH, Searcher
 from ..ranking.cross_fitting import HeldOutPredictions, fit_score_model
-from ..ranking.features import CandidateSizes, Features, candidate_features
+from ..ranking.features import CandidateSizes, Features, RankingParts, candidate_features
 from ..ranking.inverted_index import InvertedIndex, build_inverted_index
 from ..ranking.knn import build_knn
 from ..ranking.label_tree import build_label_tree
 from ..ranking.linear_ranker import save_ranker, train_ranker, with_embedding
 from ..ranking.reranker import NAME as SUMMARY
-from ..ranking.reranker import load_parts
+from ..ranking.reranker import Reranker, load_parts
 from ..ranking.score_model import ScoreModel
+from ..ranking.training_texts import TrainingTexts
 from .context import FitContext
 from .features_step import FeatureSet, all_rows, holds_out_training_rows
 from .network_steps import TrainedNetwork, open_network
 
 ROWS_AT_ONCE = 1 << 16
 SCRATCH = "prepared"
+BASELINES, OUT_OF_FOLD = "baselines.safetensors", "out_of_fold.safetensors"  # for step 85, no part of the model
+
+
+@dataclass(frozen=True)
+class RankingSteps:
+    """The folders of the steps that made the stacked ranker of a model."""
+
+    parts: Path
+    score_model: Path
+    texts: Sequence[Path]  # excerpts of training texts: one folder, or none
+    held_out: Sequence[Path]  # of all folds
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """What the model is made of."""
+        return self.parts, self.score_model, *self.texts
 
 
 @dataclass(frozen=True)
@@ -83,7 +103,8 @@ def _parts_step(
 ) -> Path:
     s = context.settings
     sections = (s.inverted_index, s.knn, s.linear_ranker, s.label_tree)
-    depends: dict[str, Any] = {type(section).__name__: vars(section) for section in sections}
+    depends: dict[str, Any] = {type(section).__name__: dict(vars(section)) for section in sections}
+    del depends["KNNSettings"]["keep_texts"]  # it decides about 82-texts only
     depends |= {"network_candidates": s.ranking.network_candidates, "seed": s.run.seed}
 
     def build(folder: Path) -> None:
@@ -169,8 +190,7 @@ def _candidates_by_network(searcher: Searcher, prepared: Any, rows: RankingRows,
 
 def _training_rows(features: FeatureSet) -> RankingRows:
     train = features.train
-    kinds = np.full(len(train), KIND_TEXT, dtype=np.uint8) if train.kinds is None else train.kinds
-    return RankingRows(sp.csr_matrix(features.bow), train.labels, train.excluded, kinds)
+    return RankingRows(sp.csr_matrix(features.bow), train.labels, train.excluded, kinds_of(features))
 
 
 def _all_rows(context: FitContext, features: FeatureSet) -> RankingRows:
@@ -199,6 +219,36 @@ def _for_inverted_index(
     return bow, both, np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
 
 
+def _open_parts(context: FitContext, folder: Path, counts: np.ndarray, n_words: int, dim: int) -> RankingParts:
+    flags = {name: _summary(context.settings)[name] for name in ("knn", "label_tree", "sees_phi")}
+    return load_parts(folder, counts, n_words, flags, dim=dim, threads=context.threads)
+
+
+def open_reranker(context: FitContext, steps: RankingSteps, counts: np.ndarray, n_words: int, dim: int) -> Reranker:
+    """The stacked ranker of the model. `counts`: n_l of all labels; `dim`: of phi."""
+    sizes = {name: _summary(context.settings)[name] for name in ("network_candidates", "word_candidates")}
+    parts = _open_parts(context, steps.parts, counts, n_words, dim)
+    return Reranker(parts=parts, score_model=ScoreModel.load(steps.score_model), **sizes)
+
+
+# -- 82: training texts -----------------------------------------------------------------------------------------------
+
+
+def training_texts_steps(context: FitContext, features: FeatureSet) -> list[Path]:
+    """82: excerpts of the rows that vote in the model; no step where none vote or none are kept."""
+    knn, rows = context.settings.knn, context.data.train
+    if not knn.neighbors or not knn.keep_texts:
+        return []
+
+    def build(folder: Path) -> None:
+        # The ranking parts of a model are built from every training row (80, or 60 where that is the same).
+        voters = np.flatnonzero(rows.kinds != KIND_LABEL_TEXT)
+        TrainingTexts.of(rows.texts, rows.ids, voters).save(folder)
+
+    # A step of its own, so that members of an ensemble share the file.
+    return [context.run.step("82-texts", {}, build, after=[features.folder])]
+
+
 # -- 65, 70: held-out predictions and the score model -----------------------------------------------------------------
 
 
@@ -213,9 +263,23 @@ def held_out_step(context: FitContext, features: FeatureSet, network: TrainedNet
             features.held_out_rows,
         )
         held_out.save(folder)
+        if not has_labeled_test_rows(context.data):  # quality is then measured on these rows
+            seen = SeenRows(features.bow, features.train.labels, kinds_of(features))
+            answers = baseline_labels(seen, features.bow_held_out, threads=context.threads)
+            write_tensors(folder / BASELINES, answers)
 
     depends = {"features": list(FEATURES)}
     return context.run.step("65-held-out", depends, build, after=[network.stage, parts_folder])
+
+
+def has_labeled_test_rows(data: Dataset) -> bool:
+    return data.test is not None and data.test.labels.nnz > 0
+
+
+def kinds_of(features: FeatureSet) -> np.ndarray:
+    """KIND_TEXT or KIND_LABEL_TEXT of each training row."""
+    kinds = features.train.kinds
+    return np.full(len(features.train), KIND_TEXT, dtype=np.uint8) if kinds is None else kinds
 
 
 def _held_out_features(
@@ -226,10 +290,7 @@ def _held_out_features(
     # n_l of the training rows alone: with the held-out rows in it, it would give their labels away.
     texts = features.train.labels[features.train.of_kind(KIND_TEXT)]
     counts = np.bincount(texts.indices, minlength=len(context.data.labels))
-    parts = load_parts(
-        folder, counts, bow.shape[1], {name: summary[name] for name in ("knn", "label_tree", "sees_phi")},
-        dim=searcher.network.encoder.dim, threads=context.threads,
-    )  # fmt: skip
+    parts = _open_parts(context, folder, counts, bow.shape[1], searcher.network.encoder.dim)
     n_labels = len(counts)
     sizes = CandidateSizes(min(summary["network_candidates"], n_labels), min(summary["word_candidates"], n_labels))
     for rows in _batches(bow.shape[0]):
@@ -245,10 +306,13 @@ def score_model_step(context: FitContext, held_out: Sequence[Path], after: Path)
     def build(folder: Path) -> None:
         score_model = ScoreModel("product", s.linear_ranker.loss)
         if held_out:
-            score_model = fit_score_model(
-                HeldOutPredictions.join([HeldOutPredictions.load(path) for path in held_out]), s.score_model,
+            joined = HeldOutPredictions.join([HeldOutPredictions.load(path) for path in held_out])
+            score_model, found = fit_score_model(
+                joined, s.score_model,
                 loss=s.linear_ranker.loss, seed=noise_seed(s), threads=context.threads, say=context.progress.say,
             )  # fmt: skip
+            arrays = {"labels": found.labels, "scores": found.scores, "rows": joined.rows}
+            write_tensors(folder / OUT_OF_FOLD, arrays)
         score_model.save(folder)
 
     depends = {"score_model": vars(s.score_model), "loss": s.linear_ranker.loss, "member": s.run.member}

@@ -6,9 +6,9 @@
         10-features/ ...   finished steps, each with done.json: the hash of everything it depends on
         30-stage1.part/    the step that is under way, with its checkpoint
 
-How a killed run knows where to go on: a step is built in NAME.part and renamed when it is whole. Started again, a run
+How a killed run knows where to resume: a step is built in NAME.part and renamed when it is whole. Started again, a run
 skips finished steps whose hash is unchanged, continues inside the one that was interrupted (begun.json has its hash)
-and builds the others anew. The hash of a step covers its own settings and the hashes of the steps it comes after, so a
+and builds the others. The hash of a step covers its own settings and the hashes of the steps it comes after, so a
 changed setting of the ranker leaves the network alone.
 """
 
@@ -59,9 +59,10 @@ class Run:
         self._lock.__exit__(*error)
 
     @contextmanager
-    def below(self, name: str) -> Iterator[Run]:
-        """A run inside this one; steps of this one can come after its steps."""
-        reuse = None if self.reuse is None else self.reuse / name
+    def below(self, name: str, reuse: Path | None = None) -> Iterator[Run]:
+        """A run inside this one; steps of this one can come after its steps. `reuse`: default as this one's."""
+        if reuse is None and self.reuse is not None:
+            reuse = self.reuse / name
         with Run(self.folder / name, self.progress, reuse) as run:
             yield run
         self._hashes |= run._hashes
@@ -80,7 +81,7 @@ class Run:
             if changed:
                 raise RunError(
                     f"{self.folder} was started with other settings ({'; '.join(changed)}); call with the same ones to "
-                    "go on, or pass --force to use the new ones (finished steps that do not depend on them are kept)"
+                    "continue, or pass --force to use the new ones (finished steps that do not depend on them are kept)"
                 )
             if frozen["data"] != data:
                 raise RunError(f"{self.folder} was started with other data; choose another -o, or pass --force")

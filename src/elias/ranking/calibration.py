@@ -1,9 +1,8 @@
 """Calibration: from a score to the probability that the label is right, by isotonic regression.
 
 Isotonic regression of "is right" on the score, on rows the score model was not trained on. Its steps become a strictly
-rising curve, linear between the middles of the steps, so that the order of labels is kept.
-
-    calibration error = mean over ten bins of equally many pairs of |mean probability - share of right ones|
+rising curve, linear between the middles of the steps, so that the order of labels is kept. Its
+error is the calibration error of `core/metrics.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-BINS = 10
+from ..core.metrics import calibration_error
+
 MOST_KNOTS = 200
 SLOPE = 1e-7  # share of a sigmoid in the curve: keeps the order where the steps are level
 NO_CURVE = np.empty(0), np.empty(0), SLOPE
@@ -21,10 +21,10 @@ NO_CURVE = np.empty(0), np.empty(0), SLOPE
 
 @dataclass(frozen=True)
 class IsotonicCalibration:
-    scores: np.ndarray  # float64, rising
-    probabilities: np.ndarray  # float64, rising, within 0 .. 1
+    scores: np.ndarray  # float64, ascending
+    probabilities: np.ndarray  # float64, ascending, within 0 .. 1
     error: float  # calibration error on rows that the curve was not fitted to
-    rows: int  # fitted to so many texts
+    rows: int  # number of texts it was fitted to
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         inside = np.interp(scores, self.scores, self.probabilities)
@@ -57,15 +57,29 @@ def fit_calibration(
 
     `rows`: numbers of the texts, where a text can be among them more than once: it is then in one half.
     """
-    half = (np.arange(len(scores)) if rows is None else np.unique(rows, return_inverse=True)[1]) % 2 == 0
-    errors = []
-    for part in (half, ~half):
-        curve = _curve(scores[part][used[part]], right[part][used[part]])
-        if used[~part].any():
-            guessed = np.interp(scores[~part][used[~part]], *curve)
-            errors.append(calibration_error(guessed, right[~part][used[~part]]))
+    crossed, halves = cross_calibrated(scores, right, used, rows), _halves(scores, rows)
+    errors = [
+        calibration_error(crossed[half][used[half]], right[half][used[half]]) for half in halves if used[half].any()
+    ]
     fitted = _curve(scores[used], right[used])
     return IsotonicCalibration(*fitted, float(np.mean(errors)) if errors else 0.0, len(scores))
+
+
+def cross_calibrated(
+    scores: np.ndarray, right: np.ndarray, used: np.ndarray, rows: np.ndarray | None = None
+) -> np.ndarray:
+    """Probabilities of all pairs [texts, m], each by the curve of the half of the texts that its text is not in."""
+    found = np.empty(scores.shape)
+    first, second = _halves(scores, rows)
+    for half, other in ((first, second), (second, first)):
+        found[half] = np.interp(scores[half], *_curve(scores[other][used[other]], right[other][used[other]]))
+    return found
+
+
+def _halves(scores: np.ndarray, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Every second text, and the others (masks)."""
+    half = (np.arange(len(scores)) if rows is None else np.unique(rows, return_inverse=True)[1]) % 2 == 0
+    return half, ~half
 
 
 def _curve(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,10 +98,3 @@ def _curve(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarra
         kept = np.unique(np.linspace(0, len(levels) - 1, MOST_KNOTS).astype(int))
         middles, levels = middles[kept], levels[kept]
     return middles, levels
-
-
-def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
-    order = np.argsort(probabilities, kind="stable")
-    bins = np.array_split(order, BINS)
-    gaps = [len(b) * abs(probabilities[b].mean() - right[b].mean()) for b in bins if len(b)]
-    return float(sum(gaps) / max(1, len(order)))

@@ -3,7 +3,8 @@
 One held-out split of a small dataset is too small to train a score model on and too large to lose. So up to 100,000
 rows we cross-fit: several folds, each held out of a network and ranking parts of its own; the model itself is trained
 on all rows. Of very many rows one held-out split is enough. In: `Features` and labels of held-out rows. Out: a
-calibrated `ScoreModel`.
+calibrated `ScoreModel`, and out-of-fold predictions: what the model would have answered to the held-out rows had it
+never seen them, in any of its parts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,14 +20,16 @@ import torch
 
 from .. import kernels
 from ..core.files import read_tensors, write_tensors
+from ..core.predictions import Predictions
 from ..core.settings import ScoreModelSettings
-from .calibration import fit_calibration
+from .calibration import cross_calibrated, fit_calibration
 from .features import Features, stack, take
 from .score_model import ScoreModel, fit_score
 
 NAME = "held_out.safetensors"
 FOLDS, FOLDS_OF_MANY, MANY = 4, 2, 2000  # inner folds for calibration, by the number of held-out rows
 ENOUGH = 40  # rows with a right label among their candidates; of fewer, a learned score is worse than p q
+DEPTH = 100  # out-of-fold predictions per row
 CALIBRATED = 10  # best labels of a row that the calibration is fitted to
 
 
@@ -67,10 +71,17 @@ class HeldOutPredictions:
         return cls(features, arrays["right"].astype(bool), arrays["rows"])
 
 
+class FittedScoreModel(NamedTuple):
+    score_model: ScoreModel
+    out_of_fold: (
+        Predictions  # of each held-out row, by a score model and a calibration curve that were fitted without it
+    )
+
+
 def fit_score_model(
     held_out: HeldOutPredictions, settings: ScoreModelSettings, *, loss: str, seed: int, threads: int = 1,
     say: Callable[[str], None] = lambda line: None,
-) -> ScoreModel:  # fmt: skip
+) -> FittedScoreModel:  # fmt: skip
     """A score model and its calibration; p q where too few rows have a right candidate.
 
     The calibration is fitted to scores of models that were trained on the other folds: scores of rows a model was
@@ -83,7 +94,8 @@ def fit_score_model(
             f"  score model: p q; only {telling:,} of {len(right):,} held-out rows have a right label among their "
             f"candidates, {ENOUGH} are needed"
         )
-        return ScoreModel("product", loss)
+        product = ScoreModel("product", loss)
+        return FittedScoreModel(product, _ranked(held_out, product(held_out.features, threads=threads)))
     row = np.unique(held_out.rows, return_inverse=True)[1]  # a row that was held out twice is in one fold
     fold = row % (FOLDS_OF_MANY if len(right) >= MANY else FOLDS)
     chosen = [fold >= 0, *(fold != number for number in range(fold.max() + 1))]
@@ -101,5 +113,15 @@ def fit_score_model(
         crossed[~kept] = learned(held_out.take(~kept).features, threads=threads)
     best = np.argsort(np.argsort(np.where(real, -crossed, np.inf), axis=1), axis=1) < CALIBRATED
     calibration = fit_calibration(crossed, right, real & best, held_out.rows)
+    probabilities = cross_calibrated(crossed, right, real & best, held_out.rows)
     say(f"  score model: {len(right):,} held-out rows, calibration error {calibration.error:.4f}")
-    return replace(whole, calibration=calibration)
+    return FittedScoreModel(replace(whole, calibration=calibration), _ranked(held_out, crossed, probabilities))
+
+
+def _ranked(held_out: HeldOutPredictions, scores: np.ndarray, shown: np.ndarray | None = None) -> Predictions:
+    """The best candidates of each row by `scores`, with the scores to show (default: the same)."""
+    labels = held_out.features.labels
+    real = labels >= 0
+    order = np.lexsort((labels, np.where(real, -scores, np.inf)), axis=1)[:, :DEPTH]
+    best, values = (np.take_along_axis(array, order, axis=1) for array in (labels, scores if shown is None else shown))
+    return Predictions(labels=best, scores=np.where(best >= 0, values, 0).astype(np.float32))

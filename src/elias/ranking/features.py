@@ -52,6 +52,7 @@ from .label_tree import LabelTree
 from .linear_ranker import with_embedding
 from .margins import Margins
 from .sparse_rows import SparseRows, csr_arrays, new_sums
+from .training_texts import TrainingTexts
 
 __all__ = ["FEATURES", "Features"]  # shared with the kernels, where they are defined
 
@@ -87,6 +88,7 @@ class RankingParts:
     knn: KNN
     counts: np.ndarray  # n_l
     sees_phi: bool = False  # the ranker's rows are on [tf-idf, phi], not on tf-idf alone
+    texts: TrainingTexts | None = None  # excerpts of the texts that vote, for explanations
     threads: int = 1
 
     @cached_property
@@ -260,7 +262,7 @@ def unite(
     """(labels of both lists of each row, each once, PAD after the last; their values)."""
     labels = np.concatenate([first, second], axis=1)
     values = np.concatenate([first_values, second_values], axis=1)
-    order = np.argsort(-labels, axis=1, kind="stable")  # by falling number, so that PAD comes last
+    order = np.argsort(-labels, axis=1, kind="stable")  # by descending number, so that PAD comes last
     labels, values = np.take_along_axis(labels, order, axis=1), np.take_along_axis(values, order, axis=1)
     repeated = np.zeros(labels.shape, dtype=bool)
     repeated[:, 1:] = labels[:, 1:] == labels[:, :-1]

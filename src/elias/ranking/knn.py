@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
+from ..core.predictions import PAD
 from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.centroids import normalize_rows
@@ -79,25 +80,56 @@ class KNN:
         return vote, nearest
 
     def _votes_reference(self, x: sp.csr_matrix, labels: np.ndarray, vote: np.ndarray, nearest: np.ndarray) -> None:
-        texts = self.postings.to_csr()
-        for row in range(len(labels)):
+        for row, (texts, sums) in enumerate(zip(*self._nearest_reference(x), strict=True)):
+            near, sums = texts[texts >= 0], sums[texts >= 0].astype(np.float64)
+            total = float(np.square(sums).sum())
+            if total == 0.0:
+                continue
+            votes, best = np.zeros(self.n_labels), np.zeros(self.n_labels)
+            for text, similarity in zip(near, sums, strict=True):
+                own = self.labels_of(text)
+                votes[own] += similarity**2 / total
+                best[own] = np.maximum(best[own], similarity)
+            real = labels[row] >= 0
+            vote[row, real], nearest[row, real] = votes[labels[row, real]], best[labels[row, real]]
+
+    def nearest_texts(self, x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+        """N(x) of each row by falling s_i, and s_i [B, k]: the texts that `votes` counts. PAD and 0 after the last."""
+        if not kernels.serve():
+            return self._nearest_reference(x)
+        from ..kernels.knn import neighbor_rows
+
+        table, given = self.table, csr_arrays(x)
+        found = np.empty((x.shape[0], table.most), dtype=np.int32)
+        sums = np.empty(found.shape, dtype=np.float32)
+
+        def rows(start: int, stop: int) -> None:
+            scratch = self._scratch.take()
+            neighbor_rows(start, stop, *given, table, scratch, found, sums)
+            self._scratch.give_back(scratch)
+
+        kernels.run(rows, x.shape[0], self.threads)
+        return found, sums
+
+    def _nearest_reference(self, x: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+        texts, most = self.postings.to_csr(), min(self.neighbors, self.n_texts)
+        found = np.full((x.shape[0], most), PAD, dtype=np.int32)
+        similarities = np.zeros(found.shape, dtype=np.float32)
+        for row in range(x.shape[0]):
             words, values = x[row].indices, x[row].data
             order = np.argsort(-values, kind="stable")
             lengths = np.cumsum(np.diff(texts.indptr)[words[order]])
             used = order[(lengths <= self.budget) | (np.arange(len(order)) == 0)]  # the strongest word always counts
             sums = np.asarray(values[used] @ texts[words[used]]).ravel() if len(used) else np.zeros(self.n_texts)
-            near = np.argsort(-sums, kind="stable")[: self.neighbors]
+            near = np.argsort(-sums, kind="stable")[:most]
             near = near[sums[near] > 0]
-            total = float(np.square(sums[near]).sum())
-            if total == 0.0:
-                continue
-            votes, best = np.zeros(self.n_labels), np.zeros(self.n_labels)
-            for text in near:
-                own = self.labels[self.indptr[text] : self.indptr[text + 1]]
-                votes[own] += sums[text] ** 2 / total
-                best[own] = np.maximum(best[own], sums[text])
-            real = labels[row] >= 0
-            vote[row, real], nearest[row, real] = votes[labels[row, real]], best[labels[row, real]]
+            found[row, : len(near)], similarities[row, : len(near)] = near, sums[near]
+        return found, similarities
+
+    def labels_of(self, text: int) -> np.ndarray:
+        """The labels that a training text votes for."""
+        own: np.ndarray = self.labels[self.indptr[text] : self.indptr[text + 1]]
+        return own
 
     def new_scratch(self) -> VoteScratch:
         from ..kernels.knn import VoteScratch

@@ -25,6 +25,7 @@ from .label_tree import LabelTree
 from .linear_ranker import load_ranker, save_ranker
 from .published import q_of
 from .score_model import ReferenceScores, ScoreModel
+from .training_texts import TrainingTexts
 
 NAME = "ranking.json"
 
@@ -115,6 +116,8 @@ def save_parts(parts: RankingParts, folder: Path) -> None:
         parts.tree.save(folder)
     if parts.knn.neighbors:
         parts.knn.save(folder)
+        if parts.texts is not None:
+            parts.texts.save(folder)
 
 
 def load_parts(
@@ -122,12 +125,14 @@ def load_parts(
 ) -> RankingParts:
     """The parts in a folder; `flags` as in ranking.json: which there are, and whether the ranker sees phi."""
     size = {"n_labels": len(counts), "n_words": n_words}
+    knn = KNN.load(folder, **size, threads=threads) if flags["knn"] else KNN.empty(**size)
     return RankingParts(
         inverted_index=InvertedIndex.load(folder, **size, threads=threads),
         ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words + (dim if flags["sees_phi"] else 0)),
         tree=LabelTree.load(folder, **size) if flags["label_tree"] else LabelTree.empty(n_words),
-        knn=KNN.load(folder, **size, threads=threads) if flags["knn"] else KNN.empty(**size),
+        knn=knn,
         counts=counts,
         sees_phi=flags["sees_phi"],
+        texts=TrainingTexts.load(folder, n_texts=knn.n_texts),
         threads=threads,
     )

@@ -114,8 +114,14 @@ class LearnedScore:
         return scores
 
     def of_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        return self.of_standardized(self.standardized(inputs))
+
+    def standardized(self, inputs: np.ndarray) -> np.ndarray:
+        """x: mean 0 and spread 1 over the candidates of held-out rows, clipped."""
+        return np.asarray(np.clip((inputs - self.mean) / self.spread, -FARTHEST, FARTHEST))
+
+    def of_standardized(self, x: np.ndarray) -> np.ndarray:
         """The formula."""
-        x = np.clip((inputs - self.mean) / self.spread, -FARTHEST, FARTHEST)
         score: np.ndarray = x @ self.linear + np.tanh(x @ self.hidden + self.shift) @ self.out + np.float32(self.bias)
         return score
 
@@ -160,11 +166,17 @@ class ScoreModel:
         """The score of every candidate [B, m]; `reference` as in `ReferenceScores`."""
         if self.learned is not None:
             return self.learned(features, reference, threads=threads)
+        if self.tree is not None:
+            return self.of_tree_inputs(tree_inputs(features, self.loss))
         product: np.ndarray = p_of(features) * q_of(features.values[:, FEATURES.index("margin")], self.loss)
+        return product
+
+    def of_tree_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        """The paper's scores from [..., 4]: p, q, p q and n_l."""
+        product: np.ndarray = inputs[..., 2]
         if self.tree is None:
             return product
-        mixed = self.tree_weight * self.tree(tree_inputs(features, self.loss)) + (1 - self.tree_weight) * product
-        return np.asarray(mixed, dtype=np.float32)
+        return np.asarray(self.tree_weight * self.tree(inputs) + (1 - self.tree_weight) * product, dtype=np.float32)
 
     def top_k(
         self, labels: np.ndarray, scores: np.ndarray, k: int, *, threads: int = 1
@@ -240,8 +252,11 @@ def _fit_learned(features: Features, right: np.ndarray, settings: ScoreModelSett
     inputs, real = score_inputs(features), features.labels >= 0
     mean = inputs[real].mean(axis=0)
     spread = inputs[real].std(axis=0) + np.float32(1e-6)
-    x = torch.from_numpy(np.clip((inputs - mean) / spread, -FARTHEST, FARTHEST))
-    y, mask = torch.from_numpy(right.astype(np.float32)), torch.from_numpy(real)
+    right = right & real
+    rows = np.flatnonzero(right.any(axis=1))  # a text without a right candidate cannot be ranked better
+    x = torch.from_numpy(np.clip((inputs[rows] - mean) / spread, -FARTHEST, FARTHEST)).reshape(-1, N_INPUTS)
+    right = right[rows]
+    examples = Examples(right, real[rows], settings.negatives or 0)
     generator = torch.Generator().manual_seed(seed)
     n_units, epochs = known(settings.hidden_units), known(settings.epochs)
     hidden = torch.randn(N_INPUTS, n_units, generator=generator) / N_INPUTS**0.5
@@ -251,16 +266,17 @@ def _fit_learned(features: Features, right: np.ndarray, settings: ScoreModelSett
         weight.requires_grad_()
     linear, hidden, shift, out, bias = weights
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    rows = np.flatnonzero((right & real).any(axis=1))  # a text without a right candidate cannot be ranked better
     steps = epochs * max(1, -(-len(rows) // BATCH))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps + 1)
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
-        order = rng.permutation(rows)
+        order = rng.permutation(len(rows))
         for start in range(0, len(order), BATCH):
-            batch = torch.from_numpy(order[start : start + BATCH])
-            z = x[batch] @ linear + torch.tanh(x[batch] @ hidden + shift) @ out + bias
-            total = _listwise_and_binary_loss(z, y[batch], mask[batch])
+            batch = order[start : start + BATCH]
+            columns, y, counts = examples(batch, rng)
+            x_BMI = x[torch.from_numpy(batch[:, None] * right.shape[1] + columns)]
+            z = x_BMI @ linear + torch.tanh(x_BMI @ hidden + shift) @ out + bias
+            total = _listwise_and_binary_loss(z, torch.from_numpy(y), torch.from_numpy(counts))
             optimizer.zero_grad()
             total.backward()
             optimizer.step()
@@ -269,7 +285,37 @@ def _fit_learned(features: Features, right: np.ndarray, settings: ScoreModelSett
     return LearnedScore(mean, spread, u, w, b, v, float(last[0]))
 
 
-def _listwise_and_binary_loss(z: Any, y: Any, mask: Any) -> Any:
+class Examples:
+    """The candidates of a step: all of each text, or the right ones and a random sample of the wrong ones."""
+
+    def __init__(self, right: np.ndarray, real: np.ndarray, negatives: int) -> None:
+        """`right`, `real` [texts, m]; `negatives`: wrong candidates per text and step, 0: all."""
+        self.right, self.real = right, real
+        self.negatives = negatives if negatives < right.shape[1] else 0
+        self.order = np.argsort(np.where(right, 0, np.where(real, 1, 2)), axis=1, kind="stable")  # right, wrong, PAD
+        self.n_right = right.sum(axis=1, keepdims=True)
+        self.n_wrong = real.sum(axis=1, keepdims=True) - self.n_right
+
+    def __call__(self, rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(columns, y, counts) [B, M] of some texts.
+
+        `counts`: how many candidates each one stands for; a sampled one for its share of the wrong ones, 0 at PAD.
+        """
+        if not self.negatives:
+            every = np.broadcast_to(np.arange(self.right.shape[1]), (len(rows), self.right.shape[1]))
+            return every, self.right[rows].astype(np.float32), self.real[rows].astype(np.float32)
+        n_right, n_wrong = self.n_right[rows], self.n_wrong[rows]
+        shown = np.arange(n_right.max(initial=0))
+        y = (shown < n_right).astype(np.float32)
+        drawn = (rng.random((len(rows), self.negatives)) * n_wrong).astype(np.int64)  # with replacement
+        drawn = np.minimum(n_right + drawn, self.order.shape[1] - 1)  # of no effect but where nothing is wrong
+        places = np.concatenate([np.broadcast_to(shown, y.shape), drawn], axis=1)
+        counts = np.repeat(n_wrong / self.negatives, self.negatives, axis=1)
+        columns = np.take_along_axis(self.order[rows], places, axis=1)
+        return columns, np.pad(y, ((0, 0), (0, self.negatives))), np.hstack([y, counts]).astype(np.float32)
+
+
+def _listwise_and_binary_loss(z: Any, y: Any, counts: Any) -> Any:
     """Softmax cross-entropy of each right label among itself and the wrong ones, plus binary cross-entropy; row means.
 
     In one softmax over all labels the right ones of a text would compete, which costs P@1 where there are several.
@@ -277,8 +323,9 @@ def _listwise_and_binary_loss(z: Any, y: Any, mask: Any) -> Any:
     import torch
     from torch.nn import functional as F
 
-    y = y * mask
-    wrong = torch.logsumexp(z.masked_fill((y > 0) | ~mask, -1e9), dim=1, keepdim=True)
-    listwise = (F.softplus(wrong - z) * y).sum(1) / y.sum(1).clamp(min=1.0)
-    binary = (F.binary_cross_entropy_with_logits(z, y, reduction="none") * mask).sum(1) / y.sum(1).clamp(min=1.0)
+    wrong = (counts > 0) & (y == 0)
+    wrong_sum = torch.logsumexp((z + torch.log(counts)).masked_fill(~wrong, -1e9), dim=1, keepdim=True)
+    n_right = y.sum(1).clamp(min=1.0)
+    listwise = (F.softplus(wrong_sum - z) * y).sum(1) / n_right
+    binary = (F.binary_cross_entropy_with_logits(z, y, reduction="none") * counts).sum(1) / n_right
     return (listwise + binary).mean()

@@ -69,6 +69,23 @@ class SparseRows:
         kernels.run(rows, len(labels), threads)
         return out
 
+    def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """[rows, columns]: the weights at these places, 0 where there are none. Words rise within each row.
+
+        Binary search in all rows at once: the rows of an inverted index can be long.
+        """
+        if len(self.words) == 0:
+            return np.zeros((len(rows), len(columns)), dtype=np.float32)
+        ends, last = self.indptr[rows + 1][:, None], len(self.words) - 1
+        low = np.repeat(self.indptr[rows][:, None], len(columns), axis=1)
+        high = np.repeat(ends, len(columns), axis=1)
+        while (open_ := low < high).any():  # low becomes the first place whose word is not smaller
+            middle = (low + high) // 2
+            smaller = open_ & (self.words[np.minimum(middle, last)] < columns)
+            low, high = np.where(smaller, middle + 1, low), np.where(smaller, high, middle)
+        at = np.minimum(low, last)
+        return np.where((low < ends) & (self.words[at] == columns), self.weights[at], np.float32(0.0))
+
     @property
     def table(self) -> Rows:
         """As the kernels read it."""
@@ -88,7 +105,7 @@ class SparseRows:
     def from_arrays(
         cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
     ) -> SparseRows:
-        """The inverse of `arrays`; refused where it does not fit a model with so many labels and words."""
+        """The inverse of `arrays`; refused where it does not fit a model with this number of labels and words."""
         try:
             indptr, words, weights, biases = (
                 arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")

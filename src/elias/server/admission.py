@@ -1,8 +1,8 @@
-"""Admission control: the limits of the service, and every decision to answer 503.
+"""Admission control: the limits of the service, and every 503 answer with the place where it is decided.
 
 A request is admitted before it is computed, or refused at once with 503 and `Retry-After`. Waiting clients cost
 memory, so the service counts what it has admitted and not yet answered (requests, texts, bytes of bodies) and holds
-these counts under `Limits`. The 503 answers, all made here:
+these counts under `Limits`. The 503 answers:
 
     queue_full             Admission.check_room, before a body is read; Admission.admit, before its texts are queued
     not_ready              a model is still being opened (models.Registry.get, GET /ready)

@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..core.errors import EliasError
 from ..core.version import __version__
 from .admission import Admission, Limits
+from .annif_routes import annif_router
 from .batching import Batcher
 from .errors import ServiceError, invalid
+from .feedback import FeedbackFile
 from .inspect_routes import inspect_router
 from .metrics import Metrics
 from .middleware import RequestMiddleware
 from .models import Registry
 from .routes import Service, api_router, page_router
-from .schemas import REF, PathsRequest, PredictAnswer, PredictRequest, ReloadRequest
+from .schemas import (
+    REF,
+    DocumentsRequest,
+    FeedbackRequest,
+    PathsRequest,
+    PredictAnswer,
+    PredictRequest,
+    Problem,
+    ReloadRequest,
+)
 
-log = logging.getLogger("elias.server")
+# Types that FastAPI does not see, because validation.py reads bodies itself and responses.py writes them.
+UNSEEN: tuple[type[BaseModel], ...] = (
+    PredictRequest,
+    PathsRequest,
+    FeedbackRequest,
+    ReloadRequest,
+    DocumentsRequest,
+    PredictAnswer,
+    Problem,
+)
 DESCRIPTION = """Assigns to a text the right few of very many labels, and shows how a learned index finds them.
 
 Errors are `{"error": {"code", "message", "field"}}`. Every answer carries `X-Request-Id`, which is also in the log.
@@ -39,6 +60,8 @@ def create_app(
     limits: Limits | None = None,
     token: bytes | None = None,
     origins: tuple[str, ...] = (),
+    feedback: Path | None = None,
+    on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[EliasError], None] | None = None,
 ) -> FastAPI:
     """The service for the models of a registry.
@@ -49,11 +72,18 @@ def create_app(
     limits : what a request may contain and how much may wait
     token : the bearer token that requests must send; None: no token is needed
     origins : origins of web pages that may call the service from a browser, besides its own page
+    feedback : the file to which accepted and rejected labels are appended; None: they are not stored
+    on_ready : called when all models are open
     on_failure : called when a model cannot be opened; by default the error is raised
     """
     limits, metrics = limits or Limits(), Metrics()
     service = Service(
-        registry, Admission(limits, metrics), Batcher(limits, metrics), metrics, has_token=token is not None
+        registry,
+        Admission(limits, metrics),
+        Batcher(limits, metrics),
+        metrics,
+        has_token=token is not None,
+        feedback=None if feedback is None else FeedbackFile(feedback),
     )
     app = FastAPI(
         title="ELIAS",
@@ -61,13 +91,14 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=partial(_lifespan, service, on_failure or _raise),
+        lifespan=partial(_lifespan, service, on_ready, on_failure or _raise),
         exception_handlers={HTTPException: _http_error, RequestValidationError: _parameter_error},
     )
     metrics.gauge("elias_ready", "1 when every model is open.", lambda: registry.ready)
     app.state.service = service
     app.include_router(api_router(service))
     app.include_router(inspect_router(service))
+    app.include_router(annif_router(service))
     app.include_router(page_router())
     app.openapi = partial(_openapi, app, app.openapi)  # type: ignore[method-assign]
     app.add_middleware(RequestMiddleware, metrics=metrics, token=token)
@@ -87,7 +118,7 @@ def _openapi(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, 
     """FastAPI's schema, with the bodies that validation.py reads itself."""
     if app.openapi_schema is None:
         content = generate()
-        for kind in (PredictRequest, PathsRequest, ReloadRequest, PredictAnswer):
+        for kind in UNSEEN:
             schema = kind.model_json_schema(ref_template=REF)
             content["components"]["schemas"].update({**schema.pop("$defs", {}), kind.__name__: schema})
         if app.state.service.has_token:
@@ -98,21 +129,27 @@ def _openapi(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, 
 
 
 @asynccontextmanager
-async def _lifespan(service: Service, on_failure: Callable[[EliasError], None], app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(
+    service: Service, on_ready: Callable[[], None] | None, on_failure: Callable[[EliasError], None], app: FastAPI
+) -> AsyncIterator[None]:
     """Open the models in a thread, so that /health and /ready answer in the meantime."""
     service.batcher.start()
-    opening = asyncio.create_task(_open_models(service, on_failure))
+    opening = asyncio.create_task(_open_models(service, on_ready, on_failure))
     yield
     opening.cancel()
     service.batcher.close()
 
 
-async def _open_models(service: Service, on_failure: Callable[[EliasError], None]) -> None:
+async def _open_models(
+    service: Service, on_ready: Callable[[], None] | None, on_failure: Callable[[EliasError], None]
+) -> None:
     try:
         await asyncio.to_thread(service.registry.open_all)
-        log.info("ready", extra={"facts": {"models": list(service.registry.folders)}})
     except EliasError as problem:
         on_failure(problem)
+        return
+    if on_ready is not None:
+        on_ready()
 
 
 def _raise(problem: EliasError) -> NoReturn:

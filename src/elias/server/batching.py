@@ -173,11 +173,15 @@ def compute(batch: Sequence[Slice]) -> list[list[str]]:
         options["threshold"] = first.options.threshold
     if first.options.labels is not None:
         options["allow"] = first.options.labels
+    if first.options.block:
+        options["block"] = first.options.block
+    if first.options.rare:
+        options["rare"] = first.options.rare
     k = max(piece.job.options.k for piece in batch)
-    explain = any(piece.job.options.explain for piece in batch)
-    predictions = first.served.model.predict(texts, k, ids=ids, explain=explain, **options)
+    predictions = first.served.model.predict(texts, k, ids=ids, explain=first.options.explain, **options)
     lines, row = [], 0
     for piece in batch:
-        lines.append(result_lines(predictions, row, piece))
+        write = piece.job.write or result_lines
+        lines.append(write(predictions, row, piece))
         row += len(piece)
     return lines

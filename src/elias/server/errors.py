@@ -1,5 +1,7 @@
 """The error format of the service: `{"error": {"code", "message", "field"}}` with an HTTP status.
 
+Annif's routes (annif_routes.py) have the format of Annif, application/problem+json of RFC 9457.
+
 Every error that reaches a client is a `ServiceError`. Handlers raise it; `as_service_error` translates any other
 exception, and `middleware.py` sends it. Tracebacks, file paths and request texts go to the log or nowhere, never to a
 client.
@@ -8,6 +10,7 @@ client.
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -49,6 +52,12 @@ class ServiceError(Exception):
 
     def body(self) -> bytes:
         return error_body(self.code, self.message, self.field)
+
+    def problem(self) -> bytes:
+        """The body in the format of RFC 9457."""
+        title = HTTPStatus(self.status).phrase
+        content = {"type": "about:blank", "title": title, "status": self.status, "detail": self.message}
+        return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 class ClientGone(Exception):

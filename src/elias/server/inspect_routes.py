@@ -7,9 +7,9 @@ from labels. `LabelSearch` finds labels by name. Both are made when a model is f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +19,7 @@ from fastapi import APIRouter, Path, Query, Request
 from ..dataset.labels import LabelSet
 from ..evaluation.inspect import ASSIGNED, overview
 from .errors import ServiceError, invalid, shorten
+from .label_search import LabelSearch
 from .models import Served
 from .responses import round_score
 from .routes import ModelName, Service, error_responses, request_body
@@ -31,8 +32,6 @@ MAX_LARGEST = 12  # clusters shown with the index
 NEAREST_CLUSTERS = 20  # strongest clusters of a label in which similar labels are searched
 MAX_COMPARED = 20_000  # labels that a label is compared with
 HISTOGRAM_BINS = 20
-MAX_HITS = 10_000  # matches of a search that are ranked, however short the search
-SEPARATORS = " \t\n-_./:,;()[]\"'"
 Made = TypeVar("Made")
 
 
@@ -40,9 +39,17 @@ def inspect_router(service: Service) -> APIRouter:
     routes, registry = APIRouter(tags=["inspect"], route_class=StrictRoute), service.registry
     views, searches = PerModel(IndexView), PerModel(lambda served: LabelSearch(*_names_and_counts(served)))
 
-    @routes.get("/v1/labels", summary="Labels by name", responses=error_responses(404, 422, 503))
+    @routes.get(
+        "/v1/labels",
+        summary="Labels by name",
+        response_model_exclude_none=True,  # uri
+        responses=error_responses(404, 422, 503),
+    )
     def labels(
-        search: Annotated[str, Query(max_length=200, description="part of an id or a text; empty: the most used")] = "",
+        search: Annotated[
+            str,
+            Query(max_length=200, description="words of an id or a text, in any order; empty: the most used labels"),
+        ] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
         model: ModelName = None,
     ) -> LabelsAnswer:
@@ -50,7 +57,12 @@ def inspect_router(service: Service) -> APIRouter:
         hits = searches.get(served).find(search, limit)
         names, counts = _names_and_counts(served)
         found = [
-            {"label": names.ids[label], "text": names.texts[label], "training_count": int(counts[label])}
+            {
+                "label": names.ids[label],
+                "text": names.texts[label],
+                "uri": names.uri(label),
+                "training_count": int(counts[label]),
+            }
             for label in hits.labels
         ]
         return LabelsAnswer.model_validate(
@@ -248,6 +260,7 @@ class IndexView:
             ],
             "labels": [
                 {name: round_score(value) if isinstance(value, float) else value for name, value in record.items()}
+                | {"uri": model.labels.uri(model.labels.number_of[record["label"]])}
                 for record in found
             ],
             "edges": [edge for record in found for edge in self._path_edges(record, score_of)],
@@ -280,55 +293,3 @@ class IndexView:
 
     def _named(self, label: int) -> dict[str, Any]:
         return {"label": self.model.labels.ids[label], "text": self.model.labels.texts_to_show[label]}
-
-
-class Hits(NamedTuple):
-    total: int
-    labels: Sequence[int]
-
-
-class LabelSearch:
-    """Labels whose id or text contains a string, best match first.
-
-    Order: equal to the id, start of the id, start of a word, anywhere; then by number of training rows. All labels are
-    stored as one lower-case string, "\\nid\\ttext" per label, so that a search is a few calls of `str.find`.
-    """
-
-    def __init__(self, labels: LabelSet, counts: np.ndarray) -> None:
-        lines = [f"\n{_fold(name)}\t{_fold(text)}" for name, text in zip(labels.ids, labels.texts, strict=True)]
-        self._all = "".join([*lines, "\n"])
-        self._starts = np.cumsum([0, *map(len, lines)])[:-1]
-        self._counts = counts
-        self._by_count = np.lexsort((np.arange(len(counts)), -counts))
-
-    def find(self, search: str, limit: int) -> Hits:
-        wanted = _fold(search).strip()
-        if not wanted:
-            return Hits(len(self._counts), [int(label) for label in self._by_count[:limit]])
-        ranks: dict[int, int] = {}
-        for place in self._places(wanted):
-            label = int(np.searchsorted(self._starts, place, side="right")) - 1
-            rank = self._rank(place, len(wanted))
-            ranks[label] = min(rank, ranks.get(label, rank))
-            if len(ranks) >= MAX_HITS:
-                break
-        order = sorted(ranks, key=lambda label: (ranks[label], -int(self._counts[label]), label))
-        return Hits(len(ranks), order[:limit])
-
-    def _places(self, wanted: str) -> Iterator[int]:
-        """Starts of ids first: they are the best matches, and MAX_HITS may cut off the rest."""
-        for pattern, shift in ((f"\n{wanted}", 1), (wanted, 0)):
-            at = self._all.find(pattern)
-            while at >= 0:
-                yield at + shift
-                at = self._all.find(pattern, at + 1)
-
-    def _rank(self, place: int, length: int) -> int:
-        before, after = self._all[place - 1], self._all[place + length]
-        if before == "\n":
-            return 0 if after == "\t" else 1
-        return 2 if before in SEPARATORS else 3
-
-
-def _fold(text: str) -> str:
-    return " ".join(text.casefold().split())

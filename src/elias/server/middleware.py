@@ -22,6 +22,7 @@ from .metrics import Metrics
 log = logging.getLogger("elias.server")
 VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 NO_TOKEN_PATHS = ("/health", "/ready", "/docs", "/openapi.json", "/page/")  # and "/"
+ANNIF_PATHS = ("/v1/projects",)  # errors in the format of Annif's clients
 CLIENT_GONE = 499  # as in nginx; never sent
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -75,9 +76,12 @@ class RequestMiddleware:
         if exchange.started:  # the status has been sent; closing the connection is the only signal left
             exchange.status = error.status
             raise problem
-        body = error.body()
+        body, content_type = error.body(), b"application/json"
+        if exchange.scope["path"].startswith(ANNIF_PATHS):
+            error.status = 400 if error.status == 422 else error.status  # as Annif has it
+            body, content_type = error.problem(), b"application/problem+json"
         headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers += [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
         await exchange.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await exchange.send({"type": "http.response.body", "body": body if exchange.method != "HEAD" else b""})
 

@@ -56,7 +56,9 @@ class ServedModel(Protocol):
         *,
         ids: Sequence[str] | None = None,
         allow: Sequence[str] | None = None,
+        block: Sequence[str] | None = None,
         threshold: float | None = None,
+        rare: float = 0.0,
         explain: bool = False,
     ) -> Predictions: ...
 
@@ -171,7 +173,7 @@ async def reload(registry: Registry, metrics: Metrics, name: str | None = None) 
         names = await asyncio.to_thread(registry.reopen, name)
     except EliasError as problem:
         metrics.reloads.inc(outcome="failed")
-        log.error("reload failed, the old model goes on", extra={"facts": {"error": str(problem)}})
+        log.error("reload failed, the old model keeps serving", extra={"facts": {"error": str(problem)}})
         raise reload_failed() from None
     metrics.reloads.inc(outcome="done")
     log.info("reloaded", extra={"facts": {"models": names}})

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from .admission import Limits
 from .models import Served
+
+if TYPE_CHECKING:
+    from ..core.predictions import Predictions
 
 SHARE = 64  # texts of one request that a batch takes before every other request has had its share
 SMALL_K = 32  # up to here requests with different k are computed together
@@ -29,31 +32,39 @@ class PredictOptions:
     explain: bool = False
     threshold: float | None = None
     labels: tuple[str, ...] | None = None
+    block: tuple[str, ...] = ()
+    rare: float = 0.0
 
     @property
     def batch_key(self) -> tuple[object, ...]:
         """Requests with equal keys can share a call of the model.
 
-        Small k and explain may differ: the k best labels are the first k of a longer list, and parts that were not
-        requested are left out of the answer.
+        Small k may differ: the k best labels are the first k of a longer list; with `rare` too, because SMALL_K is
+        below the depth to which `predict` re-ranks. Explaining takes longer than predicting, so requests that do not
+        ask for it do not share a batch with those that do.
         """
-        return self.threshold, self.labels, self.k if self.k > SMALL_K else 0
+        k = self.k if self.k > SMALL_K else 0
+        return self.threshold, self.labels, self.block, self.rare, k, self.explain
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A valid request: what to compute, and a function that tells whether its client is still connected."""
+    """A valid request: what to compute, and a function that tells whether its client is still connected.
+
+    `write`: the answers as lines of JSON, where they differ from those of `responses.result_lines`.
+    """
 
     served: Served
     options: PredictOptions
     texts: Sequence[str]
     ids: Sequence[str] | None
     client_gone: Callable[[], bool]
+    write: Callable[[Predictions, int, Slice], list[str]] | None = None
 
     def rows(self, start: int, stop: int) -> Job:
         """The same for some of its texts."""
         ids = None if self.ids is None else self.ids[start:stop]
-        return Job(self.served, self.options, self.texts[start:stop], ids, self.client_gone)
+        return replace(self, texts=self.texts[start:stop], ids=ids)
 
 
 @dataclass(eq=False)

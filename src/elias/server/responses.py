@@ -28,15 +28,19 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list[str]:
     """The JSON objects of one slice of a batch, whose rows begin at `first_row` of the batch's predictions."""
-    options, ids, label_texts = piece.job.options, piece.ids, piece.job.served.model.labels.texts_to_show
+    options, ids, names = piece.job.options, piece.ids, piece.job.served.model.labels
+    label_texts, uris = names.texts_to_show, names.uris
     label_ids = predictions.label_ids
     assert label_ids is not None
     window = slice(first_row, first_row + len(piece)), slice(0, options.k)
     # Lists, not arrays: reading single numbers out of an array would take most of the time here.
     labels, scores = predictions.labels[window].tolist(), predictions.scores[window].tolist()
     parts: dict[str, list[list[Any]]] = {}
+    explanations = predictions.explanations if options.explain else None
     if options.explain:
         parts = {name: values[window].tolist() for name, values in (predictions.parts or {}).items()}
+    known = predictions.known_words
+    words = None if known is None else known[window[0]].tolist()
     lines = []
     for row, numbers in enumerate(labels):
         suggestions = []
@@ -46,11 +50,17 @@ def result_lines(predictions: Predictions, first_row: int, piece: Slice) -> list
             record: dict[str, Any] = {"label": label_ids[number], "score": round_score(scores[row][column])}
             if label_texts[number]:
                 record["text"] = label_texts[number]
+            if uris is not None and uris[number]:
+                record["uri"] = uris[number]
             for name, values in parts.items():
                 value = values[row][column]
                 record[name] = round_score(value) if isinstance(value, float) else value
+            if explanations is not None:
+                record["explanation"] = explanations[first_row + row][column]
             suggestions.append(record)
-        head = {} if ids is None else {"id": ids[row]}
+        head: dict[str, Any] = {} if ids is None else {"id": ids[row]}
+        if words is not None:
+            head["known_words"] = words[row]
         lines.append(_encode({**head, "labels": suggestions}))
     return lines
 

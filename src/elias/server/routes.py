@@ -1,11 +1,14 @@
-"""The routes of the API: predict, models, reload, health, ready, metrics; and the files of the page and of /docs.
+"""The routes of the API: predict, feedback, models, reload, health, ready, metrics; the files of the page and of /docs.
 
-`inspect_routes.py` has the routes that show the inside of a model. `Service` is what all of them share.
+`inspect_routes.py` has the routes that show the inside of a model, `annif_routes.py` those of Annif. `Service` is what
+all of them share.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +18,8 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from .admission import Admission, Limits, not_ready
 from .batching import Batcher
-from .errors import ServiceError
+from .errors import ServiceError, invalid, shorten
+from .feedback import FeedbackFile, feedback_row
 from .metrics import Metrics
 from .models import Registry, reload
 from .queue import Job
@@ -23,6 +27,8 @@ from .responses import STREAM_TYPE, StreamResponse, json_body
 from .schemas import (
     REF,
     ErrorAnswer,
+    FeedbackAnswer,
+    FeedbackRequest,
     ModelAnswer,
     ModelsAnswer,
     PredictRequest,
@@ -30,9 +36,10 @@ from .schemas import (
     ReloadRequest,
     Status,
 )
-from .validation import StrictRoute, predict_options, read_request
+from .validation import StrictRoute, check_labels, check_text, predict_options, read_request
 
-_ERRORS = {
+log = logging.getLogger("elias.server")
+ERRORS = {
     400: "the body is not JSON, or the request is not HTTP",
     401: "the token is missing or wrong",
     403: "not allowed here",
@@ -43,7 +50,7 @@ _ERRORS = {
     415: "the body is not declared as JSON",
     422: "a field has an invalid value",
     500: "a defect of the service",
-    503: "busy, or not ready yet; try again after Retry-After seconds",
+    503: "busy, or not ready yet: try again after Retry-After seconds; or nothing could be stored or opened",
 }
 NO_TOKEN: dict[str, Any] = {"security": []}  # for probes, which have no token
 ModelName = Annotated[str | None, Query(description="which model, where several are served")]
@@ -71,6 +78,7 @@ class Service:
     batcher: Batcher
     metrics: Metrics
     has_token: bool
+    feedback: FeedbackFile | None = None
 
     @property
     def limits(self) -> Limits:
@@ -79,9 +87,7 @@ class Service:
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route for OpenAPI; 401, 405, 422 and 500 are possible everywhere."""
-    return {
-        status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in (*statuses, 401, 405, 422, 500)
-    }
+    return {status: {"model": ErrorAnswer, "description": ERRORS[status]} for status in (*statuses, 401, 405, 422, 500)}
 
 
 def request_body(schema: str) -> dict[str, Any]:
@@ -126,11 +132,44 @@ def api_router(service: Service) -> APIRouter:
             lines = await service.batcher.run(job)
             return Response(json_body(served.name, lines), media_type="application/json")
 
+    @routes.post(
+        "/v1/feedback",
+        tags=["predict"],
+        summary="Store accepted and rejected labels of a text (only with --feedback)",
+        responses=error_responses(400, 403, 404, 408, 413, 415, 422, 503),
+        openapi_extra=request_body("FeedbackRequest"),
+    )
+    async def feedback(request: Request) -> FeedbackAnswer:
+        if service.feedback is None:
+            raise ServiceError(403, "this service stores no feedback: it was started without --feedback FILE")
+        body, n_bytes = await read_request(FeedbackRequest, request, service.admission)
+        served = service.registry.get(body.model)
+        check_text(body.text, service.limits, "text")
+        if not body.text.strip():
+            raise invalid("an empty text cannot be learned from", "text")
+        if not body.accepted and not body.rejected:
+            raise invalid("no label is accepted or rejected, so there is nothing to store", "accepted")
+        check_labels(body.accepted, "accepted", served, service.limits)
+        check_labels(body.rejected, "rejected", served, service.limits)
+        both = next(iter(set(body.accepted) & set(body.rejected)), None)
+        if both is not None:
+            raise invalid(f'label "{shorten(both)}" is both accepted and rejected', "rejected")
+        row = feedback_row(body.text, body.id, body.accepted, body.rejected, served.name)
+        with service.admission.admit(1, n_bytes):
+            try:
+                await asyncio.to_thread(service.feedback.append, row)
+            except OSError as problem:
+                facts = {"file": str(service.feedback.path), "error": problem.strerror or type(problem).__name__}
+                log.error("feedback not stored", extra={"facts": facts})
+                message = "the feedback could not be stored; the log of the service has the reason"
+                raise ServiceError(503, message, code="not_stored") from None
+        return FeedbackAnswer(stored=True)
+
     @routes.get("/v1/models", tags=["models"], summary="The models served here", responses=error_responses(503))
     async def models() -> ModelsAnswer:
         default = service.registry.get(None).name
         facts = [each.facts(default=each.name == default) for each in service.registry.served.values()]
-        return ModelsAnswer.model_validate({"models": facts})
+        return ModelsAnswer.model_validate({"models": facts, "feedback": service.feedback is not None})
 
     @routes.get(
         "/v1/model",
@@ -142,7 +181,8 @@ def api_router(service: Service) -> APIRouter:
         served = service.registry.get(model)
         about = {name: served.about.get(name) or {} for name in ("settings", "dataset", "validation", "versions")}
         facts = served.facts(default=served.name == service.registry.default)
-        return ModelAnswer.model_validate({**facts, **about, "limits": asdict(service.limits)})
+        measured = {"quality": served.about.get("quality"), "limits": asdict(service.limits)}
+        return ModelAnswer.model_validate({**facts, **about, **measured})
 
     @routes.post(
         "/v1/reload",

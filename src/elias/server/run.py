@@ -25,6 +25,7 @@ from ..core.errors import EliasError, InputError
 from .admission import Limits
 from .app import create_app
 from .errors import ServiceError
+from .feedback import FeedbackFile
 from .logs import configure_logging
 from .models import Opener, Registry, reload
 from .protocol import protocol_with
@@ -44,6 +45,7 @@ class Options:
     port: int = 8000
     token: bytes | None = None
     origins: tuple[str, ...] = ()
+    feedback: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -57,15 +59,29 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
     options : address, token, limits
     """
     configure_logging()
+    if options.feedback is not None:
+        FeedbackFile(options.feedback).check()
     sock = listen(options.host, options.port)
+    url = url_of(*sock.getsockname()[:2])
     registry, failures = Registry(folders, opener), list[EliasError]()
 
     def on_failure(problem: EliasError) -> None:
         failures.append(problem)
         server.should_exit = True
 
+    def on_ready() -> None:
+        log.info("ready", extra={"facts": {"models": list(folders), "url": url}})
+        if sys.stderr.isatty():  # elsewhere the log must stay one JSON object per line
+            print(greeting(folders, url), file=sys.stderr, flush=True)
+
     app = create_app(
-        registry, limits=options.limits, token=options.token, origins=options.origins, on_failure=on_failure
+        registry,
+        limits=options.limits,
+        token=options.token,
+        origins=options.origins,
+        feedback=options.feedback,
+        on_ready=on_ready,
+        on_failure=on_failure,
     )
     config = uvicorn.Config(
         app, http=protocol_with(options.limits), ws="none", loop="asyncio", log_config=None, access_log=False,
@@ -74,9 +90,7 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
     )  # fmt: skip
     server = Server(config, app.state.service)
     sys.setswitchinterval(SWITCH_SECONDS)
-    host, port = sock.getsockname()[:2]
-    address = f"[{host}]" if ":" in host else host
-    log.info("listening", extra={"facts": {"url": f"http://{address}:{port}", "token": options.token is not None}})
+    log.info("listening", extra={"facts": {"url": url, "token": options.token is not None}})
     batcher = app.state.service.batcher
     try:
         asyncio.run(server.serve(sockets=[sock]))
@@ -85,6 +99,19 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
         batcher.join()
     if failures:
         raise failures[0]
+
+
+def url_of(host: str, port: int) -> str:
+    """The address as a browser takes it."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def greeting(folders: Mapping[str, Path], url: str) -> str:
+    """What a person at a terminal needs to know: which models, where to look, how to stop."""
+    names = ", ".join(map(str, folders.values()))
+    # 0.0.0.0 and :: stand for every address of this machine; no browser can open them.
+    opened = url.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//localhost:")
+    return f"ELIAS is serving {names} at {opened} (Ctrl-C stops it)"
 
 
 class Server(uvicorn.Server):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 REF = "#/components/schemas/{model}"
 TEXT = "PDF viewer for the GNOME desktop"
 
 # The first wrong item is enough: pydantic would take seconds to list a million of them.
 Strings = Annotated[list[str], Field(fail_fast=True)]
+# One text may be sent without a list around it. A union would put its branches into the places of errors.
+Texts = Annotated[
+    Strings,
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
+]
 
 
 class RequestBody(BaseModel):
@@ -33,7 +39,7 @@ class PredictRequest(RequestBody):
             ],
         }
     )
-    texts: Strings = Field(description="the texts to label")
+    texts: Texts = Field(description="the texts to label; one text may be sent as a plain string")
     ids: Strings | None = Field(None, description="an id for each text, echoed in the answer")
     k: int = Field(5, ge=1, description="labels per text")
     threshold: float | None = Field(
@@ -42,6 +48,10 @@ class PredictRequest(RequestBody):
     explain: bool = Field(False, description="add the parts of each score")
     labels: Strings | None = Field(
         None, description="score only these labels, each over all clusters and not only over the beam"
+    )
+    block: Strings | None = Field(None, description="labels never to suggest")
+    rare: float = Field(
+        0.0, ge=0, le=1, description="how strongly rare labels are preferred: 0 as predicted, 1 rare labels first"
     )
     stream: bool = Field(
         False, description="answer as application/jsonl: one result per line, sent as they are computed"
@@ -57,8 +67,44 @@ class PathsRequest(RequestBody):
     model: str | None = None
 
 
+class FeedbackRequest(RequestBody):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "additionalProperties": False,
+            "examples": [{"text": TEXT, "accepted": ["evince"], "rejected": ["inkscape"]}],
+        }
+    )
+    text: str = Field(description="the text that was labeled")
+    id: str | None = Field(None, max_length=1000, description="its id; otherwise the service makes one")
+    accepted: Strings = Field([], description="labels that are right: ids")
+    rejected: Strings = Field([], description="labels that are wrong: ids")
+    model: str | None = Field(None, description="the model that made the suggestions, where several are served")
+
+
 class ReloadRequest(RequestBody):
     model: str | None = Field(None, description="only this model; otherwise all")
+
+
+class ExplainedWord(BaseModel):
+    word: str
+    weight: float = Field(description="above 0: for the label; below: against it")
+
+
+class SimilarText(BaseModel):
+    id: str | None = Field(description="of the training row, where it has one and the model keeps it")
+    text: str = Field(description="its first 200 characters; empty where the model keeps no texts")
+    similarity: float
+    row: int = Field(description="number of the training row, from 0")
+
+
+class Explanation(BaseModel):
+    words: list[ExplainedWord] = Field(description="the words of the text that count most, at most 6, strongest first")
+    texts: list[SimilarText] = Field(description="the nearest training texts that have the label, at most 3")
+    contributions: dict[str, float] = Field(
+        description="base, network, label text, label's texts, linear classifiers, similar texts, popularity; together "
+        "they are the score"
+    )
+    score: float = Field(description="before calibration")
 
 
 class Suggestion(BaseModel):
@@ -66,14 +112,21 @@ class Suggestion(BaseModel):
     label: str
     score: float
     text: str | None = Field(None, description="the label's own text, if it has one")
+    uri: str | None = Field(None, description="the label's URI, if its vocabulary has URIs")
     cluster: int | None = Field(None, description="explain: the cluster of the winning path")
     cluster_score: float | None = None
     edge_score: float | None = None
     classifier: float | None = None
+    explanation: Explanation | None = Field(None, description="explain, with a stacked ranker")
 
 
 class Result(BaseModel):
     id: str | None = None
+    known_words: int | None = Field(
+        None,
+        description="different words of the text that the model knows; with 0 the labels are merely the most frequent "
+        "ones. Absent for models of vectors",
+    )
     labels: list[Suggestion]
 
 
@@ -95,13 +148,14 @@ class ErrorAnswer(BaseModel):
 class LabelHit(BaseModel):
     label: str
     text: str
+    uri: str | None = Field(None, description="the label's URI, if its vocabulary has URIs")
     training_count: int
 
 
 class LabelsAnswer(BaseModel):
     model: str
     search: str
-    total: int = Field(description="labels that match, counted up to 10,000")
+    total: int = Field(description="labels that match")
     labels: list[LabelHit]
 
 
@@ -183,12 +237,17 @@ class ModelFacts(BaseModel):
 
 class ModelsAnswer(BaseModel):
     models: list[ModelFacts]
+    feedback: bool = Field(description="whether accepted and rejected labels can be stored: POST /v1/feedback")
 
 
 class ModelAnswer(ModelFacts):
     settings: dict[str, Any]
     dataset: dict[str, Any]
     validation: dict[str, Any]
+    quality: dict[str, Any] | None = Field(
+        description="what the model is worth: metrics next to baselines on the same rows, and the calibration error; "
+        "null where it was not measured"
+    )
     versions: dict[str, str]
     limits: dict[str, float]
 
@@ -223,6 +282,76 @@ class IndexAnswer(BaseModel):
 
 class ReloadAnswer(BaseModel):
     reloaded: list[str]
+
+
+class FeedbackAnswer(BaseModel):
+    stored: bool
+
+
+class Document(BaseModel):
+    """A text of Annif's suggest-batch. Annif allows more fields, such as metadata; they are not read."""
+
+    model_config = ConfigDict(strict=True)
+    text: str
+    document_id: str | None = None
+
+
+class DocumentsRequest(RequestBody):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "additionalProperties": False,
+            "examples": [{"documents": [{"text": TEXT, "document_id": "a"}]}],
+        }
+    )
+    documents: Annotated[list[Document], Field(fail_fast=True)]
+
+
+class AnnifSuggestion(BaseModel):
+    uri: str = Field(description="of the vocabulary; the label's id if that is a URI; otherwise urn:elias:label:ID")
+    label: str = Field(description="the label's text, or its id if it has none")
+    notation: str | None
+    score: float
+
+
+class AnnifResults(BaseModel):
+    results: list[AnnifSuggestion]
+
+
+class DocumentResults(AnnifResults):
+    document_id: str | None
+
+
+class AnnifBackend(BaseModel):
+    backend_id: str
+
+
+class AnnifVocabulary(BaseModel):
+    vocab_id: str
+    languages: list[str]
+    size: int
+    loaded: bool
+
+
+class AnnifProject(BaseModel):
+    project_id: str
+    name: str
+    language: str = Field(description='of the label texts; "und" if it is not known')
+    backend: AnnifBackend
+    vocab: AnnifVocabulary
+    vocab_language: str
+    is_trained: bool
+    modification_time: str = Field(description="when the model was opened, UTC")
+
+
+class AnnifProjects(BaseModel):
+    projects: list[AnnifProject]
+
+
+class Problem(BaseModel):
+    type: str
+    title: str
+    status: int
+    detail: str
 
 
 class Status(BaseModel):

@@ -28,6 +28,7 @@ from .queue import PredictOptions
 from .schemas import PredictRequest, RequestBody
 
 LARGE_BODY = 1 << 16  # bytes; parsing a larger one would hold up the event loop
+EXPLAINED = 10  # an explained label is as long as so many others
 Body = TypeVar("Body", bound=RequestBody)
 
 
@@ -55,13 +56,14 @@ def _check_query(request: Request, known: set[str]) -> None:
             raise invalid(f'parameter "{name}" is given {given.count(name)} times; once is enough', name)
 
 
-async def read_body(request: Request, admission: Admission) -> bytes:
+async def read_body(request: Request, admission: Admission, content_type: str = "application/json") -> bytes:
     """The whole body, counted by the admission control while it arrives."""
     limits = admission.limits
     # A form on a foreign web page can post text/plain without permission, but not application/json.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise ServiceError(415, f'send JSON with the header "Content-Type: application/json" (it is "{kind[:60]}")')
+    if kind != content_type:
+        what = "JSON" if content_type == "application/json" else "a form"
+        raise ServiceError(415, f'send {what} with the header "Content-Type: {content_type}" (it is "{kind[:60]}")')
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > limits.body_bytes:  # h11 has checked that it is a number
         raise _too_large(limits)
@@ -147,7 +149,8 @@ def predict_options(request: PredictRequest, served: Served, limits: Limits) -> 
     if request.k > limits.k:
         raise invalid(f"k={request.k}: ask for at most {limits.k:,} labels", "k")
     k = min(request.k, len(served.model.labels))
-    if not request.stream and n_texts * k > limits.answers:
+    most = limits.answers // EXPLAINED if request.explain else limits.answers
+    if not request.stream and n_texts * k > most:
         message = f'{n_texts:,} texts with {k:,} labels each are too many for one answer; set "stream": true'
         raise invalid(message, "stream")
     if request.threshold is not None and not served.model.gives_probabilities:
@@ -156,7 +159,14 @@ def predict_options(request: PredictRequest, served: Served, limits: Limits) -> 
             "out the threshold and use k"
         )
         raise invalid(message, "threshold")
-    return PredictOptions(k, request.explain, request.threshold, _named_labels(request, served, limits))
+    return PredictOptions(
+        k=k,
+        explain=request.explain,
+        threshold=request.threshold,
+        labels=_named_labels(request.labels, "labels", n_texts, served, limits),
+        block=_named_labels(request.block, "block", n_texts, served, limits) or (),
+        rare=request.rare,
+    )
 
 
 def check_text(text: str, limits: Limits, field: str) -> None:
@@ -165,20 +175,26 @@ def check_text(text: str, limits: Limits, field: str) -> None:
         raise ServiceError(413, message, field=field)
 
 
-def _named_labels(request: PredictRequest, served: Served, limits: Limits) -> tuple[str, ...] | None:
-    if request.labels is None:
+def _named_labels(
+    names: list[str] | None, field: str, n_texts: int, served: Served, limits: Limits
+) -> tuple[str, ...] | None:
+    if names is None:
         return None
-    n_labels = len(request.labels)
-    if n_labels > limits.labels:
-        raise ServiceError(413, f"{n_labels:,} labels named; at most {limits.labels:,}", field="labels")
-    if n_labels * len(request.texts) > limits.pairs:
-        message = f"{len(request.texts):,} texts with {n_labels:,} labels each; at most {limits.pairs:,} pairs"
-        raise ServiceError(413, message, field="labels")
+    check_labels(names, field, served, limits)
+    if len(names) * n_texts > limits.pairs:
+        message = f"{n_texts:,} texts with {len(names):,} labels each; at most {limits.pairs:,} pairs"
+        raise ServiceError(413, message, field=field)
+    return tuple(names)
+
+
+def check_labels(names: list[str], field: str, served: Served, limits: Limits) -> None:
+    """Labels that a request names: not too many, and each of them one of the model."""
+    if len(names) > limits.labels:
+        raise ServiceError(413, f"{len(names):,} labels named; at most {limits.labels:,}", field=field)
     known = served.model.labels.number_of
-    for number, label in enumerate(request.labels):
+    for number, label in enumerate(names):
         if label not in known:
-            raise unknown_label(label, f"labels.{number}", status=422)
-    return tuple(request.labels)
+            raise unknown_label(label, f"{field}.{number}", status=422)
 
 
 def unknown_label(label: str, field: str, *, status: int) -> ServiceError:

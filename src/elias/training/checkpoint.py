@@ -1,6 +1,7 @@
 """The state of a stage under way, as one safetensors file: weights, optimizer state, running mean, position.
 
-Restored, training goes on as if it had never stopped, bit for bit.
+Restored, training continues as if it had never stopped, bit for bit. `stage.py` decides when a checkpoint is written;
+which step of a run continues at all is decided by `pipeline/run_folder.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def restore_checkpoint(trainer: Trainer, path: Path) -> None:
         trainer.parents = np.array(arrays["parents"]) if "parents" in arrays else None
         trainer.at = TrainingPosition(**json.loads(about["position"]))
     except (KeyError, ValueError, TypeError, RuntimeError) as problem:
-        message = f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage anew"
+        message = f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage again"
         raise RunError(message) from None
 
 

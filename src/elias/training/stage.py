@@ -58,7 +58,7 @@ def train_stage(
         )  # fmt: skip
         if path.exists():
             restore_checkpoint(trainer, path)
-            progress.say(f"  {stage.name}: going on at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
+            progress.say(f"  {stage.name}: continuing at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
         fine_tuned = settings.encoder.kind == "transformer" and not settings.encoder.frozen
         with torch_threads(known(settings.run.threads) if fine_tuned else 1):
             trainer.run()

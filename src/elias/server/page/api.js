@@ -1,25 +1,29 @@
 // Calls of the service, with the chosen model and, if the service needs one, the token.
-export const chosen = { model: null, models: [] };
+import { t } from "./language.js";
+import { keepInTab, recallInTab } from "./storage.js";
+
+export const chosen = { model: null, models: [], feedback: false, sample: [] };
 
 export class ApiError extends Error {
   constructor(status, body, retryAfter) {
-    super(body?.error?.message ?? `the service answered ${status}`);
+    super(body?.error?.message ?? t("error.status", { status: String(status) }));
     this.status = status;
     this.field = body?.error?.field ?? null;
     this.retryAfter = retryAfter;
   }
 }
 
+let token = recallInTab("token", "");
+
 async function call(path, options = {}) {
   const headers = { ...(options.headers ?? {}) };
-  const token = sessionStorage.getItem("token");
   if (token) headers.Authorization = `Bearer ${token}`;
   let answer;
   try {
     answer = await fetch(path, { ...options, headers });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    throw new Error("the service cannot be reached; is it running?");
+    throw new Error(t("error.unreachable"));
   }
   if (answer.status === 401 && (await askForToken())) return call(path, options);
   if (!answer.ok) {
@@ -35,7 +39,7 @@ function askForToken() {
   asking ??= new Promise((resolve) => {
     dialog.addEventListener("close", () => {
       const given = document.getElementById("token").value.trim();
-      if (given) sessionStorage.setItem("token", given);
+      if (given) keepInTab("token", (token = given));
       asking = null;
       resolve(Boolean(given));
     }, { once: true });
@@ -53,7 +57,7 @@ export function get(path, query = {}, signal = undefined) {
 }
 
 export function post(path, body, signal = undefined) {
-  const content = chosen.model ? { ...body, model: chosen.model } : body;
+  const content = chosen.model ? { model: chosen.model, ...body } : body;
   const options = { method: "POST", body: JSON.stringify(content), headers: { "Content-Type": "application/json" }, signal };
   return call(path, options);
 }

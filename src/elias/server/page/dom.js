@@ -22,15 +22,21 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-export const number = (value) => value.toLocaleString("en");
-export const score = (value) => (value >= 0.01 || value === 0 ? value.toFixed(3) : value.toPrecision(2));
-export const labelLink = (id) => `#/explore/label/${encodeURIComponent(id)}`;
-export const clusterLink = (id) => `#/explore/cluster/${id}`;
+const SHAPES = {
+  check: "M3.5 8.5 6.5 11.5 12.5 4.5",
+  cross: "M4 4 12 12M12 4 4 12",
+  caret: "M6 3.5 10.5 8 6 12.5",
+};
+export const icon = (name) => svg("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: SHAPES[name] }));
+
+export const button = (text, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, text);
+export const labelLink = (id) => `#/how/label/${encodeURIComponent(id)}`;
+export const clusterLink = (id) => `#/how/cluster/${id}`;
 
 export function bar(share, kind = "", text = "") {
   const fill = h("span");
   fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-  return h("span", { class: `bar ${kind}`, title: text || null }, fill);
+  return h("span", { class: `bar ${kind}`.trim(), title: text || null }, fill);
 }
 
 // What a screen reader is told when something changes.
@@ -38,6 +44,32 @@ export function say(text) {
   document.getElementById("status").textContent = text;
 }
 
+// The same, seen by everyone for a moment.
+let fading = 0;
+export function toast(text) {
+  say(text);
+  const place = document.getElementById("toast");
+  place.textContent = text;
+  place.hidden = false;
+  clearTimeout(fading);
+  fading = setTimeout(() => { place.hidden = true; }, 4000);
+}
+
 export function notice(problem) {
   return h("p", { class: "notice", role: "alert" }, problem.message ?? String(problem));
+}
+
+// Files dropped on an element.
+export function onDrop(element, take) {
+  for (const name of ["dragenter", "dragover"]) element.addEventListener(name, (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return; // text that is dragged stays the browser's business
+    event.preventDefault();
+    element.classList.add("over");
+  });
+  for (const name of ["dragleave", "drop"]) element.addEventListener(name, () => element.classList.remove("over"));
+  element.addEventListener("drop", (event) => {
+    if (!event.dataTransfer?.files.length) return;
+    event.preventDefault();
+    take(event.dataTransfer.files[0]);
+  });
 }

@@ -1,4 +1,6 @@
-// Texts from .txt, .csv and .jsonl files, as `elias predict` reads them.
+// Texts from .txt, .csv, .tsv and .jsonl files, as `elias predict` reads them.
+import { t } from "./language.js";
+
 export async function rowsOf(file) {
   const isGzip = file.name.endsWith(".gz");
   const name = isGzip ? file.name.slice(0, -3) : file.name;
@@ -8,13 +10,13 @@ export async function rowsOf(file) {
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(content);
   } catch {
-    throw new Error(`${file.name}: not UTF-8; convert it first`);
+    throw new Error(t("batch.notUtf8", { name: file.name }));
   }
   if (name.endsWith(".jsonl")) return jsonRows(text, file.name);
   if (name.endsWith(".csv")) return tableRows(text, ",", file.name);
   if (name.endsWith(".tsv")) return tableRows(text, "\t", file.name);
   if (name.endsWith(".txt")) return lines(text).map((line) => ({ id: null, text: line }));
-  throw new Error(`${file.name}: give a .txt, .csv, .tsv or .jsonl file (also .gz)`);
+  throw new Error(t("batch.wrongKind", { name: file.name }));
 }
 
 function lines(text) {
@@ -29,7 +31,7 @@ function jsonRows(text, name) {
     try {
       row = JSON.parse(line);
     } catch {
-      throw new Error(`${place}: not JSON`);
+      throw new Error(t("batch.notJson", { place }));
     }
     return named(row, place);
   });
@@ -38,16 +40,16 @@ function jsonRows(text, name) {
 function named(row, place) {
   const parts = [row?.title, row?.text].filter((part) => part !== null && part !== undefined && part !== "");
   if (row === null || typeof row !== "object" || !("text" in row || "title" in row) || parts.some((part) => typeof part !== "string"))
-    throw new Error(`${place}: needs a field "text" that is a text`);
+    throw new Error(t("batch.needsText", { place }));
   return { id: row.id === undefined || row.id === null || row.id === "" ? null : String(row.id), text: parts.join(" ") };
 }
 
 function tableRows(text, separator, name) {
   const [head, ...rows] = cellsOf(text, separator);
   const columns = (head ?? []).map((cell) => cell.trim().toLowerCase());
-  if (!columns.includes("text") && !columns.includes("title")) throw new Error(`${name}:1: the first line must name the columns, one of them "text"`);
+  if (!columns.includes("text") && !columns.includes("title")) throw new Error(t("batch.needsColumn", { name }));
   return rows.map((cells, i) => {
-    if (cells.length !== columns.length) throw new Error(`${name}: row ${i + 2} has ${cells.length} fields, the first line ${columns.length}`);
+    if (cells.length !== columns.length) throw new Error(t("batch.ragged", { name, row: i + 2, found: cells.length, expected: columns.length }));
     return named(Object.fromEntries(columns.map((column, at) => [column, cells[at]])), `${name}: row ${i + 2}`);
   });
 }
@@ -72,12 +74,3 @@ export function cellsOf(text, separator) {
   }
   return rows;
 }
-
-const quote = (cell) => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
-
-export function asCsv(results) {
-  const head = "row,id,label,score,text\n";
-  return head + results.flatMap((result, i) => result.labels.map((each) => `${[String(i + 1), result.id ?? "", each.label, String(each.score), each.text ?? ""].map(quote).join(",")}\n`)).join("");
-}
-
-export const asJsonl = (results) => results.map((result) => `${JSON.stringify(result)}\n`).join("");

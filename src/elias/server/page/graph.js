@@ -1,5 +1,6 @@
 // Figure 2 of the paper for one text: text -> clusters in the beam -> labels. Thickness is weight; what loses is faint.
-import { h, score, svg } from "./dom.js";
+import { h, svg } from "./dom.js";
+import { score, t } from "./language.js";
 
 const ROW = 26;
 const cut = (text, most) => (text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text);
@@ -28,25 +29,25 @@ export function graph(paths, chosen, width, choose) {
     lines.append(line(x[0], textY, x[1], clusterY.get(each.cluster), each.score, on ? "chosen wins" : "", 7));
   }
   const order = [...paths.edges].sort((a, b) => (a.label === chosen) - (b.label === chosen) || a.wins - b.wins);
-  const start = narrow ? x[1] + 44 : inner * 0.5; // where the name of a cluster ends
+  const start = narrow ? x[1] + 44 : Math.min(inner * 0.5, x[1] + 260); // where the name of a cluster ends
   for (const edge of order) {
     if (!clusterY.has(edge.cluster) || edge.weight < 0.002) continue;
     const kind = [edge.label === chosen ? "chosen" : "", edge.wins ? "wins" : ""].join(" ").trim();
     lines.append(line(start, clusterY.get(edge.cluster), x[2], labelY.get(edge.label), edge.weight, kind, 9));
   }
-  drawing.append(lines, svg("text", { class: "head", x: 0, y: 14 }, "Text"),
-    svg("text", { class: "head", x: x[1] - 4, y: 14 }, narrow ? "Clusters" : "Clusters in the beam"), svg("text", { class: "head", x: x[2] - 4, y: 14 }, "Labels"),
+  drawing.append(lines, svg("text", { class: "head", x: 0, y: 14 }, t("graph.text")),
+    svg("text", { class: "head", x: x[1] - 4, y: 14 }, narrow ? t("how.clusters") : t("graph.beam")), svg("text", { class: "head", x: x[2] - 4, y: 14 }, t("how.labels")),
     svg("g", { class: "on" }, svg("circle", { cx: x[0], cy: textY, r: 7 })));
   const room = letters(start - x[1] - 14);
   for (const each of clusters) {
     const words = narrow ? String(each.cluster) : cut(`${each.cluster} ${each.words.slice(0, 3).join(" ")}`, room);
-    const go = () => { location.hash = `#/explore/cluster/${each.cluster}`; };
+    const go = () => { location.hash = `#/how/cluster/${each.cluster}`; };
     drawing.append(node(x[1], clusterY.get(each.cluster), 3 + 4 * each.score, words, winner?.cluster === each.cluster, go,
-      `cluster, score ${score(each.score)}: ${each.words.slice(0, 5).join(" ")}`, "link"));
+      t("graph.cluster", { score: score(each.score), words: each.words.slice(0, 5).join(" ") }), "link"));
   }
   for (const each of paths.labels)
     drawing.append(node(x[2], labelY.get(each.label), 5, cut(each.label, letters(inner - x[2] - 14)), each.label === chosen,
-      () => choose(each.label), `label ${each.label}, score ${score(each.score)}`, "button"));
+      () => choose(each.label), t("graph.label", { label: each.label, score: score(each.score) }), "button"));
   return h("figure", {}, drawing, h("figcaption", {}, summary(chosen, own, winner)));
 }
 
@@ -77,8 +78,7 @@ function node(x, y, r, text, on, act, about, role) {
 }
 
 function summary(chosen, own, winner) {
-  if (!winner) return `${chosen} hangs on no cluster of this beam.`;
-  const others = own.length - 1;
-  const rest = others > 0 ? ` ${others} other ${others === 1 ? "path" : "paths"} of the beam lead there and lose.` : " No other path of the beam leads there.";
-  return `${chosen} is reached best through cluster ${winner.cluster}, with a path weight of ${score(winner.weight)}.${rest}`;
+  if (!winner) return t("graph.noPath", { label: chosen });
+  const best = t("graph.best", { label: chosen, cluster: String(winner.cluster), weight: score(winner.weight) });
+  return own.length > 1 ? `${best} ${t("graph.others", { n: own.length - 1 })}` : best;
 }

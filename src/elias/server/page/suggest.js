@@ -1,159 +1,184 @@
-// Type a text, see the ranked labels while typing; choose one to see the paths that lead to it.
-import { facts, get, post } from "./api.js";
-import { bar, h, labelLink, notice, number, say, score } from "./dom.js";
-import { graph } from "./graph.js";
+// The Suggest tab: a text, its suggestions while it is typed, the decisions about them, and on to the next text.
+import { acceptedCard } from "./accepted.js";
+import { chosen, facts, post } from "./api.js";
+import { clear, draft, next, onDecision, undo, write } from "./decisions.js";
+import { button, h, notice, onDrop, say, toast } from "./dom.js";
+import { explanation } from "./explanation.js";
+import { isStored, send } from "./feedback.js";
+import { finished, markSent, put } from "./history.js";
+import { t } from "./language.js";
+import { nameOf } from "./names.js";
+import { help, shortcuts } from "./shortcuts.js";
+import { keep, recall } from "./storage.js";
+import { shownScore, suggestionList } from "./suggestions.js";
+import { countWords, markedField } from "./words.js";
 
 const WAIT = 120; // milliseconds after the last key
-const NAMES = { cluster_score: "cluster", edge_score: "edge", classifier: "classifier" };
-const MEANS = {
-  cluster: "how well the text fits the cluster",
-  edge: "how strongly the cluster leads to the label",
-  classifier: "the score of the label's classifier",
-};
-const kept = { text: "", k: "10", label: null };
-
-// The parts of a score that this model has: every number it explains with, but for the numbers of cluster and member.
-const partsOf = () => facts().parts.filter((part) => part !== "cluster" && part !== "member");
-const nameOf = (part) => NAMES[part] ?? part.replaceAll("_", " ");
-const kindOf = (part) => NAMES[part] ?? (part.startsWith("ranker") ? "ranker" : "other");
+const COUNTS = ["5", "10", "20", "50"];
 
 export async function suggest(place) {
-  const text = h("textarea", { id: "text", spellcheck: "false", placeholder: "Type or paste a text …" });
-  text.value = kept.text;
-  const size = h("select", { id: "k" }, ["5", "10", "20", "50"].map((k) => h("option", { value: k }, k)));
-  size.value = kept.k;
-  const took = h("span", { class: "quiet number" });
-  const examples = h("p", { class: "quiet", hidden: true });
-  const results = h("div", { id: "results" });
-  const why = h("section", { class: "card sticky", id: "why", "aria-label": "Paths to the label", hidden: true });
+  const area = h("textarea", { id: "text", spellcheck: "false", placeholder: t("suggest.placeholder") });
+  const field = markedField(area);
+  const size = h("select", { id: "k" }, COUNTS.map((k) => h("option", { value: k }, k)));
+  size.value = COUNTS.includes(recall("k", "20")) ? recall("k", "20") : "20";
+  const slider = h("input", { type: "range", id: "threshold", min: "0", max: "95", step: "1" });
+  slider.value = String(recall("threshold", 5));
+  const from = h("output", { for: "threshold", class: "number", id: "threshold-value" });
+  const counted = h("span", { class: "quiet number" });
+  const examples = h("p", { class: "quiet examples", hidden: true });
+  const messages = h("div", { id: "messages" });
+  const unknown = h("div", {});
+  const done = button(t("suggest.done"), finish, { class: "main", id: "done", title: t("suggest.doneHint") });
+  let [timer, asked, items, reasons, leaving] = [0, null, [], { key: "" }, false];
+
+  const list = suggestionList({ why, closeWhy: () => field.mark([]), showAll: () => { slider.value = "0"; changeThreshold(); list.focus(); } });
+  const basket = acceptedCard({ undo: goBack, find: (label) => items.find((item) => item.label === label) });
+  const file = h("input", { type: "file", id: "open", class: "visually-hidden", accept: ".txt,text/plain", onchange: () => file.files.length && read(file.files[0]) });
+
   place.append(
-    h("h1", {}, "Suggest labels"),
-    h("p", { class: "quiet" }, `One text in, the best of ${number(facts().labels)} labels out. Choose a label to see how it was found.`),
-    h("div", { class: "grid side" },
-      h("div", { class: "grid" },
-        h("section", { class: "card", "aria-label": "Your text" },
-          h("label", { for: "text" }, "Text"), text,
-          h("div", { class: "row spread" }, h("label", { for: "k" }, "Labels ", size), took), examples),
-        h("section", { class: "card", "aria-label": "Suggestions" }, h("h2", {}, "Suggestions"), legend(), results)),
-      why),
-  );
-  const state = { text, size, took, results, why, asked: null, timer: 0 };
-  text.addEventListener("input", () => {
-    clearTimeout(state.timer);
-    state.timer = setTimeout(() => ask(state), WAIT);
+    h("div", { class: "row spread head" }, h("div", {}, h("h1", {}, t("suggest.title")), h("p", { class: "lead" }, t("suggest.lead", { n: facts().labels }))),
+      button(["? ", t("keys.open")], help, { class: "quiet-button", id: "help" })),
+    messages,
+    h("div", { class: "desk" },
+      h("section", { class: "card text-card", "aria-label": t("suggest.text") },
+        h("div", { class: "row spread" }, h("label", { for: "text" }, t("suggest.text")), counted), field.element, examples,
+        h("div", { class: "row spread" },
+          h("div", { class: "row" }, file, h("label", { for: "open", class: "button small" }, t("suggest.open")), button(t("suggest.clear"), startAgain, { class: "small", id: "clear" })), done)),
+      h("section", { class: "card suggestions-card", "aria-labelledby": "suggestions-title" },
+        h("div", { class: "row spread" }, h("h2", { id: "suggestions-title" }, t("suggest.suggestions")), h("label", { for: "k", class: "inline" }, t("suggest.count"), " ", size)),
+        h("div", { class: "slider" }, h("label", { for: "threshold" }, t("suggest.threshold")), slider, from),
+        facts().threshold ? null : h("p", { class: "quiet" }, t("suggest.uncalibrated")),
+        unknown, list.element),
+      basket.element));
+
+  const threshold = () => Number(slider.value) / 100;
+
+  function changeThreshold() {
+    from.textContent = shownScore(threshold());
+    slider.setAttribute("aria-valuetext", from.textContent);
+    keep("threshold", Number(slider.value));
+    if (items.length) list.draw(items, threshold());
+  }
+
+  function show(text) {
+    area.value = text;
+    area.dispatchEvent(new Event("input"));
+    clearTimeout(timer);
+    ask();
+  }
+
+  async function ask() {
+    asked?.abort();
+    const text = area.value;
+    const words = countWords(text);
+    counted.textContent = words ? t("suggest.words", { n: words }) : "";
+    unknown.replaceChildren();
+    done.disabled = !text.trim();
+    examples.hidden = Boolean(text.trim()) || !examples.childElementCount;
+    if (!text.trim()) {
+      items = [];
+      list.empty(t("suggest.waiting"));
+      return;
+    }
+    asked = new AbortController();
+    try {
+      const answer = await post("/v1/predict", { texts: [text], k: Number(size.value) }, asked.signal);
+      const [result] = answer.results;
+      items = result.labels;
+      if (result.known_words === 0) unknown.replaceChildren(h("p", { class: "notice", id: "unknown" }, t("suggest.unknown")));
+      list.draw(items, threshold());
+      say([result.known_words === 0 ? t("suggest.unknown") : "", items.length ? t("suggest.found", { n: list.count, first: nameOf(items[0]), score: shownScore(items[0].score) }) : t("suggest.none")].join(" ").trim());
+    } catch (problem) {
+      if (problem.name === "AbortError") return;
+      items = [];
+      list.empty(notice(problem));
+    }
+  }
+
+  // The reasons of all suggestions are asked for once per text, when the first is wanted: typing stays quick.
+  async function why(item) {
+    const text = area.value;
+    const key = JSON.stringify([chosen.model, text, size.value]);
+    if (reasons.key !== key) reasons = { key, answer: post("/v1/predict", { texts: [text], k: Number(size.value), explain: true }) };
+    try {
+      const [result] = (await reasons.answer).results;
+      const told = explanation(result.labels.find((each) => each.label === item.label) ?? item, text);
+      if (area.value === text && !leaving) field.mark(told.words);
+      return told.element;
+    } catch (problem) {
+      reasons = { key: "" };
+      return notice(problem);
+    }
+  }
+
+  function startAgain() {
+    clear();
+    show("");
+    area.focus();
+  }
+
+  function goBack() {
+    const went = undo();
+    toast(went ? t("decision.undone") : t("decision.nothing"));
+    if (went?.text) show(draft.text);
+  }
+
+  async function finish() {
+    if (!draft.text.trim()) return;
+    const entry = finished();
+    const toSend = isStored(entry);
+    put(toSend ? { ...entry, sent: false } : entry);
+    messages.replaceChildren();
+    next();
+    show("");
+    area.focus();
+    toast(t("suggest.stored"));
+    if (!toSend) return;
+    try {
+      await send(entry);
+      markSent(entry, true);
+    } catch (problem) {
+      messages.replaceChildren(notice(t("feedback.failed", { problem: problem.message.replace(/[.!?]?$/, ".") })));
+    }
+  }
+
+  async function read(given) {
+    file.value = "";
+    if (!/\.(txt|text|md)$/i.test(given.name) && given.type !== "text/plain") return messages.replaceChildren(notice(t("suggest.notText", { name: given.name })));
+    messages.replaceChildren();
+    const bytes = await given.arrayBuffer();
+    let text;
+    try {
+      text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      text = new TextDecoder("windows-1252").decode(bytes); // what older editors on Windows write
+    }
+    show(text.trim());
+    return area.focus();
+  }
+
+  function offerExamples() {
+    const some = chosen.sample.filter((each) => each.text.length > 12).filter((_, i) => i % 13 === 0).slice(0, 3);
+    if (some.length) examples.append(h("span", {}, t("suggest.try")), ...some.map((each) => button(each.text, () => { show(each.text); area.focus(); }, { class: "chip" })));
+  }
+
+  area.addEventListener("input", () => {
+    write(area.value);
+    clearTimeout(timer);
+    timer = setTimeout(ask, WAIT);
   });
-  size.addEventListener("change", () => ask(state));
-  offerExamples(examples, state);
-  await ask(state);
-  return () => { clearTimeout(state.timer); state.asked?.abort(); };
-}
-
-function legend() {
-  const items = partsOf().map((part) =>
-    h("li", { title: MEANS[nameOf(part)] ?? null }, h("span", { class: `dot ${kindOf(part)}` }), nameOf(part)));
-  return h("ul", { class: "legend", "aria-label": "Parts of a score, 0 to 1" }, items, h("li", {}, "0 to 1, square-root scale"));
-}
-
-async function offerExamples(place, state) {
-  try {
-    const { labels } = await get("/v1/labels", { limit: 60 });
-    const some = labels.filter((each) => each.text.length > 12).slice(0, 40).filter((_, i) => i % 13 === 0).slice(0, 3);
-    if (!some.length) return;
-    place.append("Try:", ...some.flatMap((each, i) => [" ", h("button", {
-      type: "button", class: "chip", onclick: () => { state.text.value = each.text; state.text.focus(); ask(state); },
-    }, each.text)]));
-    place.hidden = false;
-  } catch { /* the examples are only a courtesy */ }
-}
-
-async function ask(state) {
-  state.asked?.abort();
-  kept.text = state.text.value;
-  kept.k = state.size.value;
-  if (!kept.text.trim()) {
-    state.results.replaceChildren(h("p", { class: "empty" }, "Suggestions appear here while you type."));
-    state.why.hidden = true;
-    state.took.textContent = "";
-    return;
-  }
-  const asked = (state.asked = new AbortController());
-  const began = performance.now();
-  try {
-    const answer = await post("/v1/predict", { texts: [kept.text], k: Number(kept.k), explain: true }, asked.signal);
-    state.took.textContent = `${(performance.now() - began).toFixed(0)} ms`;
-    draw(state, answer.results[0].labels);
-  } catch (problem) {
-    if (problem.name === "AbortError") return;
-    state.results.replaceChildren(notice(problem));
-  }
-}
-
-function draw(state, labels) {
-  if (!labels.some((item) => item.label === kept.label)) kept.label = labels[0]?.label ?? null;
-  const items = labels.map((item, place) => h("li", {}, suggestion(state, item, place)));
-  const focused = document.activeElement?.dataset?.label;
-  state.results.replaceChildren(labels.length
-    ? h("ol", { class: "suggestions" }, items)
-    : h("p", { class: "empty" }, "No label was found for this text."));
-  if (focused) state.results.querySelector(`[data-label="${CSS.escape(focused)}"]`)?.focus();
-  say(labels.length ? `${labels.length} suggestions, first ${labels[0].label}` : "No suggestions");
-  if (kept.label && facts().explore) drawWhy(state);
-  else state.why.hidden = true;
-}
-
-function suggestion(state, item, place) {
-  const parts = partsOf().filter((part) => typeof item[part] === "number");
-  const spoken = parts.map((part) => `${nameOf(part)} ${score(item[part])}`).join(", ");
-  return h("button", {
-    type: "button", class: "suggestion", "data-label": item.label, "aria-pressed": String(item.label === kept.label),
-    onclick: () => choose(state, item.label),
-  },
-    h("span", { class: "name" }, h("span", { class: "quiet number" }, `${place + 1}  `), item.label),
-    h("span", { class: "score" }, score(item.score)),
-    item.text ? h("span", { class: "text" }, item.text) : null,
-    h("span", { class: "bars" }, parts.map((part) => bar(Math.sqrt(Math.max(0, item[part])), kindOf(part), `${nameOf(part)} ${score(item[part])}`))),
-    h("span", { class: "visually-hidden" }, ` (${spoken})`));
-}
-
-function choose(state, label) {
-  kept.label = label;
-  for (const button of state.results.querySelectorAll(".suggestion"))
-    button.setAttribute("aria-pressed", String(button.dataset.label === label));
-  drawWhy(state);
-}
-
-async function drawWhy(state) {
-  const label = kept.label;
-  try {
-    const paths = await post("/v1/paths", { text: kept.text, k: 8, label }, state.asked?.signal);
-    if (label !== kept.label) return;
-    const item = paths.labels.find((each) => each.label === label);
-    const figure = h("div");
-    state.why.replaceChildren(
-      h("div", { class: "row spread" }, h("h2", {}, `How the text leads to ${label}`), h("a", { href: labelLink(label) }, "Explore this label")),
-      figure, arithmetic(item), pathTable(paths, label));
-    state.why.hidden = false; // before it is measured
-    figure.replaceChildren(graph(paths, label, figure.clientWidth, (chosen) => choose(state, chosen)));
-  } catch (problem) {
-    if (problem.name !== "AbortError") { state.why.replaceChildren(notice(problem)); state.why.hidden = false; }
-  }
-}
-
-function arithmetic(item) {
-  const parts = partsOf().filter((part) => typeof item[part] === "number");
-  return h("p", { class: "row number" },
-    parts.map((part) => h("span", {}, h("span", { class: `dot ${kindOf(part)}` }), `${nameOf(part)} ${score(item[part])}`)),
-    h("strong", {}, `score ${score(item.score)}`));
-}
-
-function pathTable(paths, label) {
-  const own = paths.edges.filter((edge) => edge.label === label).sort((a, b) => b.weight - a.weight);
-  const scores = new Map(paths.clusters.map((each) => [each.cluster, each]));
-  return h("details", {}, h("summary", {}, `All ${own.length} paths to ${label} as a table`),
-    h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Cluster"), h("th", { class: "number" }, "Cluster score"), h("th", { class: "number" }, "Edge score"), h("th", { class: "number" }, "Path"), h("th", {}, ""))),
-      h("tbody", {}, own.map((edge) => h("tr", {},
-        h("td", {}, h("a", { href: `#/explore/cluster/${edge.cluster}` }, `${edge.cluster}`), ` ${scores.get(edge.cluster).words.slice(0, 4).join(" ")}`),
-        h("td", { class: "number" }, score(scores.get(edge.cluster).score)), h("td", { class: "number" }, score(edge.edge_score)),
-        h("td", { class: "number" }, score(edge.weight)), h("td", {}, edge.wins ? h("span", { class: "badge" }, "wins") : "")))))));
+  slider.addEventListener("input", changeThreshold);
+  size.addEventListener("change", () => { keep("k", size.value); ask(); });
+  onDrop(area, read);
+  onDecision(() => { list.refresh(); basket.refresh(); });
+  const silence = shortcuts({
+    next: () => list.move(1), previous: () => list.move(-1), accept: () => list.choose("accepted"), reject: () => list.choose("rejected"), why: () => list.toggle(),
+    undo: goBack, copy: basket.copy, search: () => document.getElementById("add-label").focus(), text: () => area.focus(), done: finish,
+    leave: () => list.focus() || document.activeElement.blur(),
+  });
+  changeThreshold();
+  offerExamples();
+  area.value = draft.text;
+  ask();
+  return () => { leaving = true; clearTimeout(timer); asked?.abort(); silence(); onDecision(() => {}); };
 }
