@@ -102,7 +102,7 @@ def test_no_texts_are_no_predictions(nothing: Any, model: Model) -> None:
         (sp.csr_matrix((2, 3)), "trained on texts, not on vectors"),
         (
             pd.DataFrame({"title": ["a"], "n": [1]}),
-            r'a DataFrame is not a .* e.g. frame\["title"\]; it has "title", "n"',
+            'a DataFrame is not a list of texts; pass its column of texts; it has "title", "n"',
         ),
         (pd.DataFrame(), "a DataFrame is not a list of texts"),
         (pd.Series([1, 2]), "input 0 is int"),

@@ -98,8 +98,7 @@ def _table_texts(table: Any, fields: Fields) -> list[str]:
     shown = ", ".join(f'"{name}"' for name in names[:MOST_COLUMNS]) + (" ..." if len(names) > MOST_COLUMNS else "")
     kind = type(table).__name__
     if fields.text is None:
-        example = f'frame["{names[0]}"]' if names else "a list of texts"
-        raise InputError(f"a {kind} is not a list of texts; pass its column of texts, e.g. {example}; it has {shown}")
+        raise InputError(f"a {kind} is not a list of texts; pass its column of texts; it has {shown or 'no columns'}")
     missing = [name for name in fields.text if name not in names]
     if missing:
         wanted = ", ".join(f'"{name}"' for name in missing)
