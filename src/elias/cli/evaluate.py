@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({**found.metrics.as_dict(), **about, **deciles}, ensure_ascii=False))
         return 0
     print(format_metrics(found.metrics))
+    if found.calibration_error is not None:
+        print(f"calibration error {found.calibration_error:.3f}")
     if args.deciles:
         print("\ndecile (popular first)   labels   recall@100   share of R@100")
         for item in found.deciles:
