@@ -17,6 +17,8 @@ from elias.dataset.label_texts import texts_of
 from elias.dataset.labels import LabelSet
 from elias.dataset.layouts import load_dataset
 from elias.model.label_file import read_labels, write_labels
+from helpers.processes import SMALL
+from helpers.tiny_dataset import fit_tiny, write_tiny_dataset
 
 TURTLE = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix owl: <http://www.w3.org/2002/07/owl#> .
@@ -180,3 +182,23 @@ def test_uris_survive_saving(tmp_path: Path) -> None:
     (tmp_path / "labels.tsv").write_text(content.replace("\t2\t", "\t2"), encoding="utf-8")
     with pytest.raises(ModelError, match=r"labels.tsv:3: .* damaged"):
         read_labels(tmp_path / "labels.tsv")
+
+
+def test_a_model_keeps_uris_and_language(tmp_path: Path) -> None:
+    """Fitted with a vocabulary in place of labels.tsv: ids are the notations that the rows use."""
+    from elias import load
+
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_tiny_dataset(folder)
+    concepts = [line.split("\t") for line in (folder / "labels.tsv").read_text(encoding="utf-8").splitlines()]
+    (folder / "labels.tsv").unlink()
+    lines = [
+        f':{name} a skos:Concept ; skos:notation "{name}" ; skos:prefLabel "{text}"@fi .' for name, text in concepts
+    ]
+    (folder / "subjects.ttl").write_text("\n".join([*TURTLE.splitlines()[:3], *lines, ""]), encoding="utf-8")
+    model = load(fit_tiny(folder, tmp_path / "model", SMALL))
+    assert list(model.labels.ids) == [name for name, _ in concepts]
+    assert list(model.labels.texts) == [text for _, text in concepts]
+    assert list(model.labels.uris or ()) == [f"{BASE}{name}" for name, _ in concepts]
+    assert model.about["dataset"]["language"] == "fi"

@@ -96,7 +96,7 @@ def _check(path: Path, is_good: np.ndarray) -> None:
     bad = np.flatnonzero(~is_good)
     if len(bad):
         raise ModelError(
-            f"{path}:{bad[0] + 2}: needs the columns of the header, count and cluster as numbers; the file is damaged"
+            f"{path}:{bad[0] + 2}: needs id, text, count and cluster (and a URI if the header has it); it is damaged"
         )
 
 
