@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import DataError, InputError
-from .input_rows import remembered_fields, suffix_of_name
+from ..core.errors import InputError
+from .input_rows import suffix_of_name
 from .options import add_fields, add_threads, chosen_fields
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
-    from ..dataset.fields import Fields
     from ..model.ensemble import Ensemble
     from ..model.evaluate import Evaluation
     from ..model.model import Model
@@ -52,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
     from ..core.metrics import format_metrics
     from ..dataset.fields import Fields
     from ..model.ensemble import load
-    from ..model.evaluate import evaluate_model
+    from ..model.evaluate import evaluate_model, labeled_rows
 
     if args.per_label:
         _check_per_label(Path(args.per_label))
     model = load(args.model, threads=args.threads)
-    data = _load(args.data, Fields.of(**chosen_fields(args)), remembered_fields(model))
-    split = args.split or ("train" if Path(args.data).is_file() else "test")
+    data, usual = labeled_rows(model, args.data, None, Fields.of(**chosen_fields(args)))
+    split = args.split or usual
     found = evaluate_model(model, data, split, rare=args.rare)
     if args.per_label:
         _write_per_label(Path(args.per_label), found, model, data)
@@ -78,20 +77,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"{share} are not in the model; where a row has one, it counts as missed", file=sys.stderr)
     print(f"{found.metrics.rows:,} rows in {found.seconds:.1f} s", file=sys.stderr)
     return 0
-
-
-def _load(path: str, chosen: Fields, remembered: Fields) -> Dataset:
-    """The data, read by the fields of the model; where it has other fields, by what is recognized in it."""
-    from ..dataset import load_dataset
-
-    try:
-        return load_dataset(path, **vars(chosen.or_else(remembered)))
-    except DataError as error:
-        # Only a field that this data does not have is a reason to look for others.
-        names = {*(remembered.text or ()), remembered.labels, remembered.id}
-        if error.line is not None or error.field is None or error.field not in names:
-            raise
-    return load_dataset(path, **vars(chosen))
 
 
 def _check_per_label(path: Path) -> None:
