@@ -350,6 +350,23 @@ def test_light_modules_do_not_import_heavy_packages() -> None:
     assert not done.stdout.split(), f"importing {', '.join(light)} imports {done.stdout.strip()}"
 
 
+@pytest.mark.parametrize(
+    ("code", "forbidden"),
+    [
+        ("import elias", [*HEAVY_PACKAGES, "numpy", "scipy", "pandas"]),
+        ("import elias; elias.Dataset.from_lists(['a'], [['x']])", [*HEAVY_PACKAGES, "pandas"]),
+        ("import elias; elias.Settings().updated({'stage2.epochs': 3})", [*HEAVY_PACKAGES, "numpy", "pandas"]),
+        ("import elias.model.ensemble", ["sklearn.ensemble", "transformers", "pandas"]),
+    ],
+)
+def test_imports_cost_what_is_used(code: str, forbidden: list[str]) -> None:
+    """`import elias` takes milliseconds, and data is read without torch."""
+    code = f"{code}; import sys; print(*[name for name in {forbidden} if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
 @pytest.mark.skipif("elias" not in FILES, reason="the package has no __init__.py yet")
 def test_all_matches_what_can_be_imported() -> None:
     elias = importlib.import_module("elias")

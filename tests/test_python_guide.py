@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from elias import Settings
 from elias.core.errors import InputError
@@ -47,8 +48,11 @@ def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(fitting, "_settings_of", smaller)
     names: dict[str, Any] = {}
-    for number, block in enumerate(blocks, start=1):
-        exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
+    try:
+        for number, block in enumerate(blocks, start=1):
+            exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
+    finally:
+        get_reusable_executor().shutdown()
     assert set(names["model"].labels.ids) == set(WORDS)
     assert len(names["found"].to_pandas()) == 6
     assert names["quality"].metrics.rows == 20

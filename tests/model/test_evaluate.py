@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,24 @@ def test_what_cannot_be_measured_on_is_one_line(golden: Model | Ensemble, wrong:
 def test_labels_beside_a_dataset_are_refused(golden: Model | Ensemble, tiny_dataset: Path) -> None:
     with pytest.raises(InputError, match="a Dataset has its own"):
         golden.evaluate(elias.load_dataset(tiny_dataset), [["a"]])
+
+
+def test_the_fields_of_the_training_data_are_used_where_the_rows_have_them(tmp_path: Path) -> None:
+    model = elias.load(GOLDEN / "models" / "stacked", threads=2)
+    assert isinstance(model, Model)
+    fields = {"text": ["title", "body"], "labels": "tags", "id": None, "separator": "|"}
+    ours = replace(model, about={**model.about, "dataset": {**model.about["dataset"], "fields": fields}})
+    best = [row[:2] for row in model.predict(TEXTS, k=100).named()]
+    tags = ["|".join(name for name, _ in row) for row in best]
+    halves = [text.partition(" ") for text in TEXTS]
+    frame = pd.DataFrame(
+        {"text": "nonsense", "body": [h[2] for h in halves], "title": [h[0] for h in halves], "tags": tags}
+    )
+    assert ours.evaluate(frame)["P@1"] == 100
+    assert ours.evaluate(frame).metrics["P@3"] == pytest.approx(200 / 3)
+    other = frame.assign(text=TEXTS, labels=tags).drop(columns=["title", "body", "tags"])
+    assert ours.evaluate(other, separator="|")["P@1"] == 100  # recognized
+    assert ours.evaluate(TEXTS, tags)["P@1"] == 100
+    assert ours.evaluate((text for text in TEXTS), ([name for name, _ in row] for row in best))["P@1"] == 100
+    with pytest.raises(elias.EliasError, match="no such field"):
+        ours.evaluate(frame, text="nothing")

@@ -165,6 +165,7 @@ def test_processes_that_fork_and_spawn_after_a_prediction(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "fork\nspawn\n"), done.stderr
 
 
+@pytest.mark.slow  # tests/test_python_guide.py has the quick one
 def test_joblib_workers_answer_alike() -> None:
     from joblib import Parallel, delayed
     from joblib.externals.loky import get_reusable_executor

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
-from .input_rows import remembered_fields, suffix_of_name
+from .input_rows import suffix_of_name
 from .options import add_fields, add_threads, chosen_fields
 
 if TYPE_CHECKING:
@@ -49,17 +49,15 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from ..core.metrics import format_metrics
-    from ..dataset import load_dataset
-    from ..dataset.fields import Fields, with_remembered
+    from ..dataset.fields import Fields
     from ..model.ensemble import load
-    from ..model.evaluate import evaluate_model
+    from ..model.evaluate import evaluate_model, labeled_rows
 
     if args.per_label:
         _check_per_label(Path(args.per_label))
     model = load(args.model, threads=args.threads)
-    chosen = Fields.of(**chosen_fields(args))
-    data = with_remembered(lambda fields: load_dataset(args.data, **vars(fields)), chosen, remembered_fields(model))
-    split = args.split or ("train" if Path(args.data).is_file() else "test")
+    data, usual = labeled_rows(model, args.data, None, Fields.of(**chosen_fields(args)))
+    split = args.split or usual
     found = evaluate_model(model, data, split, rare=args.rare)
     if args.per_label:
         _write_per_label(Path(args.per_label), found, model, data)

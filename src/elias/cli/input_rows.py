@@ -24,8 +24,6 @@ from .standard_input import HEAD_BYTES, is_binary, open_standard_input, suffix_o
 
 if TYPE_CHECKING:
     from ..dataset.fields import Fields
-    from ..model.ensemble import Ensemble
-    from ..model.model import Model
 
 READ = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt")
 # One word with such an extension is a missing file, and not a text.
@@ -221,13 +219,6 @@ def _objects(lines: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int,
         if not isinstance(found, dict):
             raise DataError('needs an object such as {"text": "..."}', file=name, line=line)
         yield line, found
-
-
-def remembered_fields(model: Model | Ensemble) -> Fields:
-    """The fields of the data that a model was trained on."""
-    from ..dataset.fields import Fields
-
-    return Fields.from_dict(model.about.get("dataset", {}).get("fields") or {})
 
 
 def count_lines(files: Sequence[str]) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
 from ..core.progress import Progress, duration
-from .input_rows import InputRow, RowReader, are_files, count_lines, read_label_list, remembered_fields, suffix_of_name
+from .input_rows import InputRow, RowReader, are_files, count_lines, read_label_list, suffix_of_name
 from .options import add_fields, add_threads, chosen_fields
 from .prediction_tables import DELIMITERS, Columns, check_parquet, write_parquet
 
@@ -120,7 +120,7 @@ class _Rows:
 
         self.files = files
         texts = (InputRow(text, number=number) for number, text in enumerate(args.input, start=1))
-        reader = RowReader(Fields.of(**chosen_fields(args)), remembered_fields(model))
+        reader = RowReader(Fields.of(**chosen_fields(args)), model.first.fields)
         rows: Iterator[InputRow] = reader.rows(files) if files else texts
         first = next(rows, None)
         self._rows = rows if first is None else chain([first], rows)

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..core.errors import DataError, did_you_mean
 from ..core.tokenize import tokenize
 from .label_cells import CANDIDATES, LIST_OPENINGS, named_separator
 
-T = TypeVar("T")
 TITLES = ("title", "headline", "product_title", "product_name", "name")
 BODIES = (
     "description", "product_description", "abstract", "summary", "body", "content", "contents", "document", "sentence",
@@ -198,21 +197,6 @@ def resolve_known(columns: Columns, known: Fields, given: Fields, *, labels_need
         separator=known.separator,
     )
     return resolve_fields(columns, there.or_else(given), labels_needed=labels_needed)
-
-
-def with_remembered(read: Callable[[Fields], T], chosen: Fields, remembered: Fields) -> T:
-    """What `read` returns for the chosen fields and, where none is chosen, those that a model remembers.
-
-    Where the data lack a remembered field, others are recognized in it.
-    """
-    try:
-        return read(chosen.or_else(remembered))
-    except DataError as error:
-        # Only a field that these data do not have is a reason to look for others.
-        names = {*(remembered.text or ()), remembered.labels, remembered.id}
-        if error.line is not None or error.field is None or error.field not in names:
-            raise
-    return read(chosen)
 
 
 def _listed(text: Sequence[str], names: Sequence[str]) -> list[str]:

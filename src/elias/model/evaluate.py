@@ -6,7 +6,9 @@ keep their place in the denominators and can never be hit.
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.errors import InputError
+from ..core.errors import DataError, InputError
 from ..core.metrics import (
     Decile,
     Metrics,
@@ -30,7 +32,7 @@ from ..core.metrics import (
 from ..core.predictions import Predictions
 from ..core.propensity import PropensityModel, check_strength, propensity_of, rerank_by_propensity
 from ..dataset import Dataset, LabelSet, Rows
-from ..dataset.fields import Fields, with_remembered
+from ..dataset.fields import Fields
 from ..dataset.objects import dataset_from
 from .ensemble import Ensemble
 from .model import Model
@@ -69,23 +71,36 @@ class Evaluation:
         return per_label(self.predictions.labels, self.labels, label_counts=self.label_counts, k=k)
 
 
-def evaluate_given(
-    model: Model | Ensemble, data: Any, labels: Any, fields: Fields, *, split: str | None = None, rare: float = 0.0
-) -> Evaluation:
-    """Metrics on what users pass to `evaluate`, by the fields that they name and else those of the model."""
+def labeled_rows(model: Model | Ensemble, data: Any, labels: Any, chosen: Fields) -> tuple[Dataset, str]:
+    """What users pass to `evaluate` as a dataset, and the split to measure on.
+
+    It is read by the fields that the user names, else those of the model, else by what is recognized in it. Rows that
+    come without splits are the rows to measure on; those of a folder without test rows are not.
+    """
     if isinstance(data, Dataset):
         if labels is not None:
             raise InputError("labels: a Dataset has its own; leave them out")
-        return evaluate_model(model, data, split or "test", rare=rare)
-    known = model.first.fields if labels is None else Fields()  # labels that come apart: rows have no fields
-    read = with_remembered(lambda those: dataset_from(data, labels, fields=those), fields, known)
-    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
-    if not is_folder:  # no dataset.toml says otherwise
-        kept = propensity_of(model)
-        settings = replace(read.settings, exclude_own_id=model.exclude_own_id, propensity_a=kept.a, propensity_b=kept.b)
-        read = replace(read, settings=settings)
-    # Rows that come without splits are the rows to measure on; those of a folder are not, if they are for training.
-    return evaluate_model(model, read, split or ("test" if is_folder or read.test is not None else "train"), rare=rare)
+        return data, "test"
+    data, labels = (list(given) if isinstance(given, Iterator) else given for given in (data, labels))
+    read = _read(data, labels, chosen, model.first.fields)
+    if isinstance(data, str | os.PathLike) and Path(data).is_dir():
+        return read, "test"
+    kept = propensity_of(model)  # there is no dataset.toml that could say otherwise
+    settings = replace(read.settings, exclude_own_id=model.exclude_own_id, propensity_a=kept.a, propensity_b=kept.b)
+    return replace(read, settings=settings), "train" if read.test is None else "test"
+
+
+def _read(data: Any, labels: Any, chosen: Fields, remembered: Fields) -> Dataset:
+    if labels is not None:  # then the rows are texts or vectors, without fields
+        remembered = Fields(separator=remembered.separator)
+    try:
+        return dataset_from(data, labels, fields=chosen.or_else(remembered))
+    except DataError as error:
+        # Only a field that this data does not have is a reason to look for others.
+        names = {*(remembered.text or ()), remembered.labels, remembered.id}
+        if error.line is not None or error.field is None or error.field not in names:
+            raise
+    return dataset_from(data, labels, fields=chosen)
 
 
 def evaluate_model(model: Model | Ensemble, data: Dataset, split: str = "test", *, rare: float = 0.0) -> Evaluation:

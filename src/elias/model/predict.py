@@ -249,11 +249,12 @@ class Predictor:
         rare
             As in `predict`.
         """
-        from .evaluate import evaluate_given
+        from .evaluate import evaluate_model, labeled_rows
 
         field, labels = (labels, None) if isinstance(labels, str) else (None, labels)
-        fields = Fields.of(text, field, id, separator)
-        return evaluate_given(cast("Model | Ensemble", self), data, labels, fields, split=split, rare=rare)
+        model = cast("Model | Ensemble", self)
+        rows, usual = labeled_rows(model, data, labels, Fields.of(text, field, id, separator))
+        return evaluate_model(model, rows, split or usual, rare=rare)
 
     def predict_rows(self, inputs: Any, excluded: sp.csr_matrix, k: int) -> Predictions:
         """The k best labels of the rows of a dataset, without the pairs that it excludes (rows x L): for evaluation."""
