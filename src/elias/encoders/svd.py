@@ -17,6 +17,7 @@ from .. import kernels
 MOST_ROWS = 200_000  # more rows than this are sampled
 OVERSAMPLE = 10
 ROUNDS = 3
+SMALL = 1 << 24  # numbers of a basis that one thread makes orthonormal
 
 
 def svd_embeddings(features: sp.csr_matrix, dim: int, *, seed: int, power: float = 0.5, threads: int = 1) -> np.ndarray:
@@ -38,10 +39,21 @@ def truncated_svd(
     features: sp.csr_matrix, rank: int, rng: np.random.Generator, *, threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """(S, V): the largest singular values, falling, and their right singular vectors [words, rank]."""
+    from threadpoolctl import threadpool_limits
+
     rows = sp.csr_matrix(features, dtype=np.float32)
     words = sp.csr_matrix(rows.T)
     width = min(rank + OVERSAMPLE, *rows.shape)
-    basis = rng.standard_normal((rows.shape[1], width)).astype(np.float32)
+    # Threads of BLAS spin while they wait. On a busy machine that takes ten times as long as one thread.
+    limit = 1 if rows.shape[1] * width <= SMALL else None
+    with threadpool_limits(limit, user_api="blas"):
+        return _block_iteration(rows, words, rank, rng.standard_normal((rows.shape[1], width)), threads)
+
+
+def _block_iteration(
+    rows: sp.csr_matrix, words: sp.csr_matrix, rank: int, start: np.ndarray, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    basis = start.astype(np.float32)
     for _ in range(ROUNDS):
         basis = np.ascontiguousarray(np.linalg.qr(_product(words, _product(rows, basis, threads), threads))[0])
     seen = _product(rows, basis, threads)

@@ -25,7 +25,8 @@ HEAPS = 0.6  # words grow with this power of the number of texts; measured on ti
 PER_EDGE, PER_PRODUCT, PER_UPDATE = 2e-9, 1.2e-10, 6.5e-10
 PER_SEARCH, PER_PAIR_WORD = 2e-4, 7e-8  # by words for a row; one word of one pair of the ranker, all passes
 PER_SIBLING_WORD = 2e-8  # the same of the label tree
-FINAL_SCORE = 45  # to learn it
+PER_SCORE_STEP, PER_SCORED = 1.2e-3, 4.5e-7  # on one core, a step of the score model; of it, a candidate and unit
+MANY, SCORE_BATCH = 2000, 64  # as in `cross_fitting.py` and `score_model.py`, which import torch
 SIBLINGS_AT_A_TIME = 1 << 24  # its pairs in memory, as in `label_tree.py`
 PER_DENSE_PRODUCT = 3.2e-11  # one-versus-all, update included: a step at L = 53,023, d = 512, batch 256 took 0.65 s
 
@@ -78,12 +79,12 @@ def estimate(
         "texts": text_bytes,
         "python, torch, numba": BASE,
     }
-    seconds = 0.0
+    seconds, folds = 0.0, settings.score_model.folds or 0
+    networks = 1 + folds * (1 - known(settings.split.calibration_rows) / max(1, size.rows))  # a fold has fewer rows
     if settings.ranking.kind != "none" and n_words:
         vectors = min(n_labels * settings.inverted_index.words_per_label, (size.pairs + label_texts) * words_per_text)
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.linear_ranker.negatives
-        folds = settings.score_model.folds or 0
-        passes, columns = 1 + (folds or 1), words_per_text
+        passes, columns = networks if settings.score_model.folds else 2, words_per_text
         if settings.linear_ranker.embedding:
             memory["phi in the ranker"] = 8 * dim * (2 * n_labels + size.rows + label_texts)
             columns += dim
@@ -96,13 +97,23 @@ def estimate(
         if settings.knn.neighbors:
             memory["k-NN"] = int(2 * 8 * size.rows * min(words_per_text, settings.knn.words_per_text))
         seconds += passes * size.rows * (PER_SEARCH + PER_PAIR_WORD * settings.linear_ranker.negatives * columns)
-        seconds += FINAL_SCORE if settings.split.calibration_rows else 0
-    networks = 1 + (settings.score_model.folds or 0)
+        seconds += _score_model_seconds(settings)
     for stage in (settings.stage1, settings.stage2):
         rows = size.rows + label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
         seconds += networks * a_network
     return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim, _smaller(settings, n_labels))
+
+
+def _score_model_seconds(settings: Settings) -> float:
+    """The score model, and those of its inner folds (`ranking/cross_fitting.py`), side by side on 2 cores."""
+    own, rows = settings.score_model, max(1, settings.score_model.folds or 0) * known(settings.split.calibration_rows)
+    if own.kind != "learned" or not rows:
+        return 0.0
+    fits = 2 if rows >= MANY else 4  # of all rows, and 2 of a half or 4 of three quarters
+    candidates = own.negatives or settings.ranking.network_candidates + settings.inverted_index.candidates
+    step = PER_SCORE_STEP + PER_SCORED * candidates * known(own.hidden_units)
+    return fits / 2 * known(own.epochs) * rows / SCORE_BATCH * step
 
 
 def _classifier_bytes(settings: Settings, n_labels: int) -> int:
