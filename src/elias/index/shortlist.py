@@ -31,7 +31,7 @@ class TouchedEdges(NamedTuple):
 
     indptr_U: np.ndarray  # int64 [U + 1]
     labels_F: np.ndarray  # int32
-    scores_F: Tensor  # (5)
+    scores_F: Tensor  # (5), without gradients
 
 
 @dataclass(frozen=True)

@@ -39,23 +39,23 @@ def scores(
 
 
 def loss(
-    phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+    phi_BD: Tensor, log_yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
     weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
 ) -> Tensor:  # fmt: skip
     """(7) of a shortlist; classifiers get their gradients through the buffer."""
     if not kernels.serve(phi_BD.device):
-        return loss_reference(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)
-    value: Tensor = _Loss.apply(phi_BD, yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)  # type: ignore[no-untyped-call]
+        return loss_reference(phi_BD, log_yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)
+    value: Tensor = _Loss.apply(phi_BD, log_yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)  # type: ignore[no-untyped-call]
     return value
 
 
 def loss_reference(
-    phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+    phi_BD: Tensor, log_yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
     weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
 ) -> Tensor:  # fmt: skip
     """The definition, on any device."""
     z_BS = scores_reference(phi_BD, labels_BS, weights, biases, buffer)
-    return equations.classification_loss(z_BS, yhat_BS, y_BS, labels_BS >= 0, weight_B)
+    return equations.classification_loss(z_BS, log_yhat_BS, y_BS, labels_BS >= 0, weight_B)
 
 
 def scores_reference(
@@ -114,27 +114,27 @@ class _Pairs:
 
 
 class _Loss(torch.autograd.Function):
-    """The CPU kernel as a differentiable function of phi and yhat; the gradients are made with the loss."""
+    """The CPU kernel as a differentiable function of phi and log yhat; the gradients are made with the loss."""
 
     @staticmethod
     def forward(
-        ctx: Any, phi_BD: Tensor, yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
+        ctx: Any, phi_BD: Tensor, log_yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
         weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
     ) -> Tensor:  # fmt: skip
         pairs = _Pairs(phi_BD, labels_BS, weights, biases)
         scale_B = (-weight_B.double() / equations.mean_over(labels_BS >= 0)).numpy()
-        grad_yhat = np.zeros(labels_BS.shape, dtype=np.float32)
+        grad_log_yhat = np.zeros(labels_BS.shape, dtype=np.float32)
         grad_bias_U = np.empty(len(pairs.rows), dtype=np.float32)
         arrays = (
-            *pairs.groups, pairs.width, pairs.phi, yhat_BS.detach().contiguous().numpy().ravel(),
+            *pairs.groups, pairs.width, pairs.phi, log_yhat_BS.detach().contiguous().numpy().ravel(),
             y_BS.contiguous().numpy().ravel(), scale_B,
-            weights.array(), pairs.pending_decay, pairs.biases, grad_yhat.ravel(), grad_bias_U,
+            weights.array(), pairs.pending_decay, pairs.biases, grad_log_yhat.ravel(), grad_bias_U,
         )  # fmt: skip
         shares, grad_UD = _run_loss(pairs, weights, buffer, arrays)
         grad_phi = shares[0][1]
         for _, share in shares[1:]:
             grad_phi += share
-        ctx.gradients = (grad_phi, grad_yhat, grad_bias_U[:, None], grad_UD)
+        ctx.gradients = (grad_phi, grad_log_yhat, grad_bias_U[:, None], grad_UD)
         ctx.rows, ctx.weights, ctx.biases, ctx.buffer = pairs.rows, weights, biases, buffer
         return torch.tensor(sum(total for total, _ in shares), dtype=torch.float32)
 
@@ -142,12 +142,12 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         factor = float(grads[0])
         made = [torch.from_numpy(gradient) for gradient in ctx.gradients if gradient is not None]
-        phi, yhat, biases, *weights = made if factor == 1.0 else [gradient * factor for gradient in made]
+        phi, log_yhat, biases, *weights = made if factor == 1.0 else [gradient * factor for gradient in made]
         assert weights or factor == 1.0, "classifiers have stepped with the loss as it was"
         ctx.buffer.push(ctx.biases, ctx.rows, biases)
         if weights:
             ctx.buffer.push(ctx.weights, ctx.rows, weights[0])
-        return phi, yhat, None, None, None, None, None, None
+        return phi, log_yhat, None, None, None, None, None, None
 
 
 def _run_loss(
