@@ -18,7 +18,7 @@ from elias.core.embedding_table import EmbeddingTable
 from elias.core.predictions import Predictions
 from elias.core.ragged import Ragged
 from elias.index.label_index import LabelIndex
-from elias.kernels.beam_search import exact_scores, length_of
+from elias.kernels.beam_search import exact_scores, length_bound
 from elias.kernels.bounds import bound_scores, quantize_query
 from elias.kernels.exponent import exp, sum_of_exp
 from elias.network.cpu_search import classifiers_with_codes, edges_by_score, new_scratch
@@ -301,7 +301,7 @@ def test_scores_lie_between_their_bounds(seed: int) -> None:
     scratch = new_scratch(n_labels, n_labels)
     scratch.label_at[:] = np.arange(n_labels)
     scratch.yhat_at[:] = rng.choice(np.float32([1e-44, 1e-38, 1e-5, 0.3, 1.0]), n_labels)
-    bound_scores(0, n_labels, phi, length_of(phi), made, scratch)
+    bound_scores(0, n_labels, phi, length_bound(phi), made, scratch)
     low, high = scratch.low_at.copy(), scratch.high_at.copy()
     exact_scores(0, n_labels, phi, made, scratch)
     assert (low <= scratch.low_at).all()
