@@ -113,11 +113,20 @@ def test_a_negative_that_is_certain_is_pushed_down() -> None:
         assert [value.item(), phi.grad.item(), log_yhat.grad.item()] == pytest.approx([40.0, 1.0, 0.0])
 
 
-def test_chunks_of_the_definition_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    phi, labels, weights, biases = random_case(11)
-    whole = classifiers.scores_reference(phi, labels, weights, biases, None)
-    monkeypatch.setattr(classifiers, "CHUNK_FLOATS", 1)
-    assert torch.equal(classifiers.scores_reference(phi, labels, weights, biases, None), whole)
+@pytest.mark.parametrize("floats", [1, 7, 20])
+def test_blocks_of_the_definition_change_nothing(floats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(11)
+    whole = [
+        classifiers.scores_reference(*case, None).numpy(),
+        *loss_and_gradients(classifiers.loss_reference, case, 3),
+    ]
+    monkeypatch.setattr(classifiers, "UNION_FLOATS", floats)
+    blocks = [
+        classifiers.scores_reference(*case, None).numpy(), *loss_and_gradients(classifiers.loss_reference, case, 3)
+    ]  # fmt: skip
+    assert np.array_equal(whole[0], blocks[0])  # integers: every sum is exact
+    for a, b in zip(whole[1:], blocks[1:], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_include_pending_decay() -> None:

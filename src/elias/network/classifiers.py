@@ -1,11 +1,12 @@
 """Label classifiers over a shortlist: z = w_l . phi + b_l, and the loss (7) of p = sigmoid(z) * yhat.
 
 Nothing here holds batch x K x d floats: the CPU kernels group pairs by label and read each classifier once a batch;
-the torch definitions work through the shortlist in chunks of columns.
+the torch definitions multiply phi with the union of the labels of a batch, block by block, and pick the pairs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from torch import Tensor
 
 from .. import kernels
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
+from ..core.predictions import PAD
 from ..core.row_optimizers import STATE
 from . import losses as equations
 from .quantization import QuantizedRows
 
-CHUNK_FLOATS = 1 << 24  # of batch x columns x d that the definition holds at once
+UNION_FLOATS = 1 << 22  # of batch x labels that the definition holds at once
 PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
@@ -65,7 +67,7 @@ def scores_reference(
     biases: EmbeddingTable,
     buffer: GradientBuffer | None,
 ) -> Tensor:
-    """The definition, on any device, differentiable through the buffer."""
+    """The definition, on any device, differentiable through the buffer; one product for all labels of the batch."""
     real_BS = labels_BS >= 0
     rows_U, inverse = torch.unique(labels_BS[real_BS], return_inverse=True)
     if buffer is None:
@@ -73,16 +75,50 @@ def scores_reference(
     else:
         assert isinstance(weights, EmbeddingTable)
         weights_UD, biases_U1 = buffer.gather(weights, rows_U), buffer.gather(biases, rows_U)
-    place_BS = torch.zeros_like(labels_BS)
-    place_BS[real_BS] = inverse
     if len(rows_U) == 0:
         return torch.zeros_like(labels_BS, dtype=phi_BD.dtype)
-    columns = max(1, CHUNK_FLOATS // max(1, phi_BD.numel()))
-    pieces = [
-        torch.einsum("bd,bsd->bs", phi_BD, weights_UD[place]) + biases_U1[place, 0]
-        for place in torch.split(place_BS, columns, dim=1)
-    ]
-    return torch.cat(pieces, dim=1).masked_fill(~real_BS, 0.0)
+    place_BS = torch.full_like(labels_BS, PAD).masked_scatter_(real_BS, inverse)
+    z_BS: Tensor = _UnionScores.apply(phi_BD, weights_UD, biases_U1[:, 0], place_BS)  # type: ignore[no-untyped-call]
+    return z_BS
+
+
+class _UnionScores(torch.autograd.Function):
+    """z of the pairs of a shortlist from dense products phi W_U^T, U the labels of the batch, each once.
+
+    A product is made for a block of labels and forgotten: nothing larger than batch x block is held, and the backward
+    pass scatters the gradients of z into blocks of the same size.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, phi_BD: Tensor, weights_UD: Tensor, biases_U: Tensor, place_BS: Tensor) -> Tensor:
+        ctx.save_for_backward(phi_BD, weights_UD, place_BS)
+        z_BS = torch.zeros(place_BS.shape, dtype=phi_BD.dtype, device=phi_BD.device)
+        for block, inside_BS, column_BS in _blocks(place_BS, len(weights_UD)):
+            product_BN = torch.addmm(biases_U[block], phi_BD, weights_UD[block].T)
+            z_BS = torch.where(inside_BS, product_BN.gather(1, column_BS), z_BS)
+        return z_BS
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        phi_BD, weights_UD, place_BS = ctx.saved_tensors
+        grad_phi_BD, grad_UD = torch.zeros_like(phi_BD), torch.empty_like(weights_UD)
+        grad_U = torch.empty_like(weights_UD[:, 0])
+        for block, inside_BS, column_BS in _blocks(place_BS, len(weights_UD)):
+            by_label_BN = phi_BD.new_zeros((len(phi_BD), block.stop - block.start))
+            by_label_BN.scatter_add_(1, column_BS, grads[0].masked_fill(~inside_BS, 0.0))
+            grad_phi_BD.addmm_(by_label_BN, weights_UD[block])
+            torch.mm(by_label_BN.T, phi_BD, out=grad_UD[block])
+            grad_U[block] = by_label_BN.sum(dim=0)
+        return grad_phi_BD, grad_UD, grad_U, None
+
+
+def _blocks(place_BS: Tensor, n_labels: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """(block of labels, which pairs are in it, their columns in it; any column for the others)."""
+    step = max(1, UNION_FLOATS // max(1, len(place_BS)))
+    for start in range(0, n_labels, step):
+        stop = min(start + step, n_labels)
+        inside_BS = (place_BS >= start) & (place_BS < stop)
+        yield slice(start, stop), inside_BS, (place_BS - start).clamp(0, stop - start - 1)
 
 
 def fixed_ranges(starts: np.ndarray) -> list[int]:

@@ -160,7 +160,7 @@ class Network:
         else:
             logits_F = context.buffer.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
             scores = edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
-        return place_BT, TouchedEdges(indptr_U, self.index.labels[positions_F], scores.e_F), scores.log_F
+        return place_BT, TouchedEdges.of(indptr_U, self.index.labels[positions_F], scores.e_F), scores.log_F
 
     def beam(self, logits_BC: Tensor) -> Tensor:
         """(2): by logit, which orders clusters as s_c does and also tells clamped ones apart."""
