@@ -4,13 +4,16 @@
 
 A step is equations (1) to (8), backward, and the optimizer (row-wise, and AdamW on edges and biases) on touched rows.
 The encoder is left out: phi is given, and its gradient is computed. Both paths start from the same weights and make
-the same step; `loss` shows it. The torch path runs with the same number of threads.
+the same step; `loss` shows it. The torch path runs with the same number of threads. `step MB` is what a step needs at
+its peak beyond what the process holds before it; the union of the classifiers (U x d) and its gradient are in it.
+Another checkout: PYTHONPATH=OTHER/src python benchmarks/train_step.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -54,14 +57,30 @@ def measure(path: str, args: argparse.Namespace) -> dict[str, Any]:
     optimizer = Optimizer(network, StageSettings(epochs=1, batch_size=args.batch, optimizer=args.optimizer))
     parents = network.learned_index().parents()
     batches = [random_batch(network, args.batch, i) for i in range(args.steps + 2)]
-    taken, losses = [], []
+    taken, losses, grown = [], [], []
     with kernels.reference(path == "torch"), torch_threads(args.threads if path == "torch" else 1):
         for number, batch in enumerate(batches):
             given = torch.from_numpy(phi[batch.rows]).requires_grad_()
+            held = reset_peak()
             started = time.perf_counter()
             losses.append(step(network, optimizer, given, batch, parents, number, at_once=path == "kernels"))
             taken.append(time.perf_counter() - started)
-    return {"path": path, "step ms": float(np.median(taken[2:])) * 1000, "loss": losses[-1]}
+            grown.append(peak_memory("VmHWM") - held)
+    return {
+        "path": path, "step ms": float(np.median(taken[2:])) * 1000, "step MB": float(np.median(grown[2:])) / 1e6,
+        "loss": losses[-1],
+    }  # fmt: skip
+
+
+def reset_peak() -> int:
+    """Forget the peak so far; returns the bytes that the process holds now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_memory("VmRSS")
+
+
+def peak_memory(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def step(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,14 @@ import helpers.dense_equations as dense
 from elias import kernels
 from elias.core.noise import Noise
 from elias.core.predictions import PAD
-from elias.index.cluster_scores import cluster_scores, fill_free, join_parents, top_k, top_k_reference
+from elias.index.cluster_scores import (
+    cluster_scores,
+    fill_free,
+    join_parents,
+    log_cluster_scores,
+    top_k,
+    top_k_reference,
+)
 
 SEEDS = st.integers(0, 100_000)
 SPECIAL = np.float32([0.0, -0.0, 1e-45, -1e-45, 1e-38, 1.0, -1.0, 0.5])
@@ -24,6 +32,15 @@ def test_cluster_scores_are_the_dense_formula(seed: int) -> None:
     logits = rng.normal(scale=4, size=(3, int(rng.integers(1, 9)))).astype(np.float32)
     found = cluster_scores(torch.from_numpy(logits), 2.0)
     np.testing.assert_allclose(found.numpy(), dense.cluster_scores(logits, 2.0), rtol=1e-5)
+    logs = log_cluster_scores(torch.from_numpy(logits), 2.0)
+    np.testing.assert_allclose(logs.numpy(), np.log(dense.cluster_scores(logits, 2.0)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_cluster_that_trails_far_behind_still_has_a_gradient() -> None:
+    """The shortlist loss of a parent whose s_c is 0 in float32 pulls its logit up."""
+    logits = torch.tensor([[0.0, -40.0, -400.0]], requires_grad=True)
+    (-log_cluster_scores(logits, 2.0)[0, 1:].sum()).backward()
+    assert logits.grad[0].tolist() == pytest.approx([2.0, -1.0, -1.0])
 
 
 @settings(max_examples=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,8 +26,9 @@ def test_edge_scores_and_gradients_are_the_dense_formula(seed: int) -> None:
         leaf = torch.from_numpy(index.logits).clone().requires_grad_()
         with kernels.reference(by_definition):
             found = edge_scores(leaf, index.indptr, index.beta, threads=3)
-        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5)
-        found.backward(upstream)
+        np.testing.assert_allclose(found.e_F.numpy(), expected, rtol=1e-5)
+        np.testing.assert_allclose(found.log_F.detach().numpy(), np.log(expected), rtol=1e-5, atol=1e-6)
+        found.log_F.backward(upstream)
         gradients.append(leaf.grad.numpy())
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
 
@@ -38,9 +40,21 @@ def test_edge_scores_do_not_depend_on_where_memory_lies() -> None:
     logits, grad = rng.normal(size=(2, 240)).astype(np.float32)
     answers = set()
     for gap in (0, 4, 16, 64, 4096):
-        buffer = np.empty(2 * 240 + gap, dtype=np.float32)
-        scaled, out = buffer[:240], buffer[240 + gap :]
-        forward(0, 4, indptr, logits, 15.0, scaled)
-        backward(0, 4, indptr, scaled, 15.0, grad, out)
-        answers.add((scaled.tobytes(), out.tobytes()))
+        buffer = np.empty(3 * (240 + gap), dtype=np.float32)
+        scaled, logs, out = (part[:240] for part in np.split(buffer, 3))
+        forward(0, 4, indptr, logits, 15.0, scaled, logs)
+        backward(0, 4, indptr, scaled, logs, 15.0, grad, out)
+        answers.add((scaled.tobytes(), logs.tobytes(), out.tobytes()))
     assert len(answers) == 1
+
+
+def test_an_edge_that_trails_far_behind_still_learns() -> None:
+    """e itself is 0 in float32; its logarithm and the gradient are not."""
+    for by_definition in (False, True):
+        logits = torch.tensor([0.0, -200.0], requires_grad=True)
+        with kernels.reference(by_definition):
+            found = edge_scores(logits, np.asarray([0, 2]), 1.5)
+        assert found.e_F[1] == 0
+        assert found.log_F[1].item() == pytest.approx(np.log(1.5) - 200, rel=1e-6)
+        found.log_F[1].backward()
+        assert logits.grad.tolist() == pytest.approx([-1.0, 1.0])

@@ -50,7 +50,7 @@ def test_shortlist_is_the_dense_formula(seed: int) -> None:
     size = int(rng.integers(1, n_labels + 5))
     found = both(
         torch.from_numpy(clusters_BT), torch.from_numpy(scores_BT),
-        TouchedEdges(index.indptr, index.labels, torch.from_numpy(scores_F)),
+        TouchedEdges.of(index.indptr, index.labels, torch.from_numpy(scores_F)),
         size=size, n_labels=n_labels, positives=positives, excluded=excluded,
         threads=int(rng.integers(1, 4)),
     )  # fmt: skip
@@ -88,8 +88,9 @@ def test_a_shortlist_much_smaller_than_what_is_reached(size: int) -> None:
     for scores in (rng.random((5, 25)), np.ones((5, 25)), np.sort(rng.random((5, 25)), axis=1)):
         both(
             clusters, torch.from_numpy(scores.astype(np.float32)),
-            TouchedEdges(index.indptr, index.labels, torch.from_numpy(index.edge_scores())), size=size, n_labels=2000,
-            positives=dense.random_ragged(rng, 5, 2000, 50), excluded=dense.random_ragged(rng, 5, 2000, 300),
+            TouchedEdges.of(index.indptr, index.labels, torch.from_numpy(index.edge_scores())),
+            size=size, n_labels=2000, positives=dense.random_ragged(rng, 5, 2000, 50),
+            excluded=dense.random_ragged(rng, 5, 2000, 300),
         )  # fmt: skip
 
 
@@ -97,8 +98,9 @@ def test_equal_scores_go_to_the_lower_label_and_the_lower_slot() -> None:
     index = LabelIndex(indptr=np.array([0, 3, 6]), labels=np.array([1, 2, 4, 0, 2, 4], dtype=np.int32), n_labels=5)
     for zero in (1.0, 0.0, -0.0, 1e-45):
         found = both(
-            torch.tensor([[1, 0]]), torch.full((1, 2), zero), TouchedEdges(index.indptr, index.labels, torch.ones(6)),
-            size=5, n_labels=5, positives=Ragged.empty(1), excluded=Ragged.empty(1),
+            torch.tensor([[1, 0]]), torch.full((1, 2), zero),
+            TouchedEdges.of(index.indptr, index.labels, torch.ones(6)), size=5, n_labels=5,
+            positives=Ragged.empty(1), excluded=Ragged.empty(1),
         )  # fmt: skip
         assert found.labels_BS.tolist() == [[0, 1, 2, 4, PAD]]
         assert found.slots_BS.tolist() == [[0, 1, 0, 0, PAD]]
@@ -109,7 +111,7 @@ def test_an_excluded_positive_is_never_reached() -> None:
     label = Ragged(np.array([0, 1]), np.array([1], dtype=np.int32))
     found = both(
         torch.zeros((1, 1), dtype=torch.long), torch.ones(1, 1),
-        TouchedEdges(index.indptr, index.labels, torch.ones(3)),
+        TouchedEdges.of(index.indptr, index.labels, torch.ones(3)),
         size=3, n_labels=3, positives=label, excluded=label,
     )  # fmt: skip
     assert found.labels_BS.tolist() == [[0, 2, PAD]]
@@ -121,7 +123,7 @@ def test_pads_and_the_other_rows_of_a_batch_change_nothing() -> None:
     index = dense.random_index(rng, 12, 80)
     clusters = torch.from_numpy(np.argsort(rng.random((6, 12)), axis=1)[:, :5].copy())
     scores = torch.from_numpy(rng.random((6, 5), dtype=np.float32))
-    edges = TouchedEdges(index.indptr, index.labels, torch.from_numpy(index.edge_scores()))
+    edges = TouchedEdges.of(index.indptr, index.labels, torch.from_numpy(index.edge_scores()))
     options = {"size": 20, "n_labels": 80}
     all_rows = shortlist(clusters, scores, edges, **options)
     order = torch.from_numpy(rng.permutation(6))

@@ -54,18 +54,18 @@ def loss_and_gradients(function: Any, case: Case, seed: int, factor: float = 1.0
     """(7) with random yhat, y and weights, and every gradient, dense."""
     phi, labels, weights, biases = case
     rng = np.random.default_rng(seed)
-    special = np.float32([0.0, 1e-20, 1e-13, 1e-5, 0.3, 0.9])  # 1 - p keeps its digits
-    yhat = torch.from_numpy(rng.choice(special, labels.shape)).requires_grad_()
+    special = np.float32([-100.0, -46.0, -30.0, -11.0, -1.2, -0.1, 0.0])
+    log_yhat = torch.from_numpy(rng.choice(special, labels.shape)).requires_grad_()
     y = torch.from_numpy(rng.choice(np.float32([0.0, 0.0, 0.5, 1.0, 2.0]), labels.shape))
     weight = torch.from_numpy(rng.choice(np.float32([0.0, 1.0, 3.0]), len(phi)))
     buffer, leaf = GradientBuffer(), phi.clone().requires_grad_()
-    value = function(leaf, yhat, labels, y, weight, weights, biases, buffer)
+    value = function(leaf, log_yhat, labels, y, weight, weights, biases, buffer)
     if value.requires_grad:
         (factor * value).backward()
     dense = [torch.zeros_like(weights.values), torch.zeros_like(biases.values)]
     for owner, rows, gradient in buffer.gradients():
         dense[owner is biases].index_add_(0, rows, gradient)
-    leaves = [torch.zeros_like(x) if x.grad is None else x.grad for x in (leaf, yhat)]
+    leaves = [torch.zeros_like(x) if x.grad is None else x.grad for x in (leaf, log_yhat)]
     return [tensor.detach().numpy() for tensor in (value, *leaves, *dense)]
 
 
@@ -75,7 +75,7 @@ def test_the_loss_and_its_gradients_are_those_of_torch(seed: int, factor: float)
     case = random_case(seed, threads=1 + seed % 3)
     mine = loss_and_gradients(classifiers.loss, case, seed, factor)
     expected = loss_and_gradients(classifiers.loss_reference, case, seed, factor)
-    for name, a, b in zip(("loss", "phi", "yhat", "weights", "biases"), mine, expected, strict=True):
+    for name, a, b in zip(("loss", "phi", "log yhat", "weights", "biases"), mine, expected, strict=True):
         np.testing.assert_allclose(
             a, b, rtol=2e-4, atol=1e-6 * max(1.0, float(np.abs(b).max(initial=0.0))), err_msg=name
         )
@@ -90,41 +90,43 @@ def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int) -> None:
         weights.optimizer = RowOptimizer(kind="rowwise", decay=0.3)
         y = torch.from_numpy((np.random.default_rng(seed).random(labels.shape) < 0.3).astype(np.float32))
         for rate in (0.1, 0.05):
-            leaf, yhat = phi.clone().requires_grad_(), torch.full(labels.shape, 0.7).requires_grad_()
+            leaf, log_yhat = phi.clone().requires_grad_(), torch.full(labels.shape, -0.4).requires_grad_()
             buffer = GradientBuffer(rates={weights: rate} if at_once else {})
-            value = classifiers.loss(leaf, yhat, labels, y, torch.ones(len(phi)), weights, biases, buffer)
+            value = classifiers.loss(leaf, log_yhat, labels, y, torch.ones(len(phi)), weights, biases, buffer)
             value.backward()
             owners = [owner for owner, _, _ in buffer.gradients()]
             assert (weights in owners) != at_once
             for owner, rows, gradient in buffer.gradients():
                 if owner is weights:
                     weights.apply(rows, gradient, rate)
-        results.append([value.detach(), leaf.grad, yhat.grad, *weights.tensors().values()])
+        results.append([value.detach(), leaf.grad, log_yhat.grad, *weights.tensors().values()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def test_a_negative_that_is_certain_has_a_loss_and_no_gradient() -> None:
+def test_a_negative_that_is_certain_is_pushed_down() -> None:
     weights, biases = EmbeddingTable(torch.ones(1, 1)), EmbeddingTable(torch.zeros(1, 1))
-    found = []
     for function in (classifiers.loss, classifiers.loss_reference):
-        buffer, phi, yhat = (
-            GradientBuffer(),
-            torch.full((1, 1), 40.0).requires_grad_(),
-            torch.ones(1, 1).requires_grad_(),
-        )
+        phi, log_yhat = torch.full((1, 1), 40.0).requires_grad_(), torch.zeros(1, 1).requires_grad_()
         rest = torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1), torch.ones(1)
-        value = function(phi, yhat, *rest, weights, biases, buffer)
+        value = function(phi, log_yhat, *rest, weights, biases, GradientBuffer())
         value.backward()
-        found.append([value.item(), phi.grad.item(), yhat.grad.item()])
-    assert found[0] == pytest.approx(found[1], rel=0.05)  # 1 - MOST has two digits in float32
-    assert found[0][1:] == [0.0, 0.0]
+        assert [value.item(), phi.grad.item(), log_yhat.grad.item()] == pytest.approx([40.0, 1.0, 0.0])
 
 
-def test_chunks_of_the_definition_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    phi, labels, weights, biases = random_case(11)
-    whole = classifiers.scores_reference(phi, labels, weights, biases, None)
-    monkeypatch.setattr(classifiers, "CHUNK_FLOATS", 1)
-    assert torch.equal(classifiers.scores_reference(phi, labels, weights, biases, None), whole)
+@pytest.mark.parametrize("floats", [1, 7, 20])
+def test_blocks_of_the_definition_change_nothing(floats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(11)
+    whole = [
+        classifiers.scores_reference(*case, None).numpy(),
+        *loss_and_gradients(classifiers.loss_reference, case, 3),
+    ]
+    monkeypatch.setattr(classifiers, "UNION_FLOATS", floats)
+    blocks = [
+        classifiers.scores_reference(*case, None).numpy(), *loss_and_gradients(classifiers.loss_reference, case, 3)
+    ]  # fmt: skip
+    assert np.array_equal(whole[0], blocks[0])  # integers: every sum is exact
+    for a, b in zip(whole[1:], blocks[1:], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_include_pending_decay() -> None:

@@ -12,6 +12,8 @@ Order is total everywhere: higher score first, then lower number. So every way o
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,11 @@ from ..core.predictions import PAD
 def cluster_scores(logits_BC: Tensor, alpha: float) -> Tensor:
     """(1) from W_C phi + b."""
     return torch.clamp(alpha * torch.softmax(logits_BC, dim=1), max=1.0)
+
+
+def log_cluster_scores(logits_BC: Tensor, alpha: float) -> Tensor:
+    """log of (1), for the loss: a cluster that trails by any distance still has a gradient."""
+    return torch.clamp(math.log(alpha) + torch.log_softmax(logits_BC, dim=1), max=0.0)
 
 
 def top_k(scores_BN: Tensor, k: int, order_BN: Tensor | None = None, *, threads: int = 1) -> Tensor:

@@ -5,7 +5,8 @@
 `shortlist` searches through the shortlisted clusters; `best_paths` computes yhat of labels that are given, over all
 clusters. Each has its definition beside it, in torch or numpy; on the CPU numba kernels return the same.
 
-Shapes: B batch, C clusters, T shortlisted clusters, U touched clusters, F their edges, N paths, S shortlisted labels.
+Shapes: B batch, R some of its rows, C clusters, T shortlisted clusters, U touched clusters, F their edges, N paths of a
+row, S shortlisted labels, P positives.
 Order is total: higher score, then lower label; of equal paths to one label the one through the lower slot.
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .. import kernels
@@ -25,13 +27,27 @@ from ..core.ragged import Ragged
 if TYPE_CHECKING:
     from ..kernels.shortlist import EdgesByLabel
 
+HALF, LOW = 32, (1 << 32) - 1
+CELLS = 1 << 26, 1 << 21  # (row, label) pairs that torch holds at once, on a GPU and on a CPU
+
 
 class TouchedEdges(NamedTuple):
-    """The edges of the clusters that a batch touches, row after row; labels rise within a row."""
+    """The edges of some clusters, row after row; labels ascend within a row. Kernels read arrays, torch reads both."""
 
-    indptr_U: np.ndarray  # int64 [U + 1]
-    labels_F: np.ndarray  # int32
-    scores_F: Tensor  # (5)
+    indptr_U: np.ndarray | Tensor  # int64 [U + 1]
+    labels_F: np.ndarray | Tensor  # int32
+    scores_F: Tensor  # (5), without gradients
+    longest: int  # edges of the cluster that has the most
+
+    @classmethod
+    def of(cls, indptr_U: np.ndarray, labels_F: np.ndarray, scores_F: Tensor) -> TouchedEdges:
+        return cls(indptr_U, labels_F, scores_F, int(np.diff(indptr_U).max(initial=0)))
+
+    def to(self, device: torch.device) -> TouchedEdges:
+        """Everything as tensors on a device, uploaded once for all searches."""
+        return TouchedEdges(
+            _on(self.indptr_U, device), _on(self.labels_F, device), self.scores_F.to(device), self.longest
+        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,7 @@ def shortlist(
     kernels.run(
         shortlist_rows, n_rows, threads,
         clusters_BT.contiguous().numpy(), scores_BT.detach().contiguous().numpy(),
-        edges.indptr_U, edges.labels_F, edges.scores_F.detach().contiguous().numpy(), n_labels,
+        np.asarray(edges.indptr_U), np.asarray(edges.labels_F), edges.scores_F.detach().contiguous().numpy(), n_labels,
         positives.indptr, positives.labels, excluded.indptr, excluded.labels,
         labels_BS, slots_BS, edges_BS, positive_slots, positive_edges, positive_ranks,
     )  # fmt: skip
@@ -96,57 +112,76 @@ def shortlist_reference(
     positives: Ragged | None = None,
     excluded: Ragged | None = None,
 ) -> Shortlist:
-    """`shortlist` by sorting every path: the first path of a label wins, the first labels of a row are kept."""
+    """`shortlist` in torch, some rows at a time: a scatter-max finds the best path of every label, then the top K.
+
+    Shapes depend on the arguments and never on what is found, so a GPU is not waited for.
+    """
     device, n_rows = clusters_BT.device, len(clusters_BT)
     positives, excluded = positives or Ragged.empty(n_rows), excluded or Ragged.empty(n_rows)
-    row_N, slot_N, edge_N = _every_path(clusters_BT, torch.from_numpy(edges.indptr_U).to(device))
-    label_N = torch.from_numpy(edges.labels_F).to(device).long()[edge_N]
-    score_N = scores_BT.detach()[row_N, slot_N] * edges.scores_F.detach()[edge_N] + 0.0  # -0.0 becomes 0.0
-    key_N = row_N * n_labels + label_N  # one number per (row, label)
-    forbidden = torch.from_numpy(excluded.rows * n_labels + excluded.labels).to(device)
+    edges = edges.to(device)
+    step = max(1, CELLS[device.type == "cpu"] // max(1, n_labels))
+    pieces = []
+    for start in range(0, max(1, n_rows), step):
+        rows = slice(start, min(start + step, n_rows))
+        lists = [_some_rows(ragged, rows, device) for ragged in (positives, excluded)]
+        pieces.append(_shortlist_rows(clusters_BT[rows], scores_BT[rows].detach(), edges, *lists, size, n_labels))
+    return Shortlist(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
-    order = torch.argsort(score_N, descending=True, stable=True)  # ties: lower slot
-    order = order[torch.argsort(key_N[order], stable=True)]
-    is_best = torch.ones_like(order, dtype=torch.bool)
-    is_best[1:] = key_N[order][1:] != key_N[order][:-1]
-    best = order[is_best & ~torch.isin(key_N[order], forbidden)]  # one path per label, by row and label
 
-    ranked = torch.argsort(score_N[best], descending=True, stable=True)  # ties: lower label
-    ranked = ranked[torch.argsort(row_N[best[ranked]], stable=True)]
-    rank = torch.empty_like(best)
-    first_B = torch.searchsorted(row_N[best], torch.arange(n_rows, device=device))
-    rank[ranked] = torch.arange(len(best), device=device) - first_B[row_N[best[ranked]]]
-    listed = best[rank < size]
-    shape = (n_rows, min(size, n_labels))
+def _shortlist_rows(
+    clusters_RT: Tensor, scores_RT: Tensor, edges: TouchedEdges, positives: tuple[Tensor, Tensor],
+    excluded: tuple[Tensor, Tensor], size: int, n_labels: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The tensors of `Shortlist` for some rows; N = T x longest places for the paths of a row.
 
-    def lay_out(values_N: Tensor) -> Tensor:
-        out_BS = torch.full(shape, PAD, device=device)
-        out_BS[row_N[listed], rank[rank < size]] = values_N[listed]
-        return out_BS
-
-    wanted = torch.from_numpy(positives.rows * n_labels + positives.labels).to(device)
-    padded = torch.cat([key_N[best], key_N.new_full((1,), PAD)])
-    at = torch.searchsorted(padded[:-1], wanted)
-    reached = padded[at] == wanted
-
-    def of_positives(values: Tensor) -> Tensor:
-        return torch.where(reached, torch.cat([values, values.new_full((1,), PAD)])[at], PAD)
-
-    return Shortlist(
-        *(lay_out(label_N), lay_out(slot_N), lay_out(edge_N)),
-        *(of_positives(slot_N[best]), of_positives(edge_N[best]), of_positives(torch.where(rank < size, rank, PAD))),
+    A path is one integer, so that one maximum decides score and ties: its score as bits (those of floats that are not
+    negative are ordered as the floats are) in the upper half, and in the lower half its place, reversed. 0 is no path.
+    """
+    (n_rows, n_slots), longest, device = clusters_RT.shape, max(1, edges.longest), clusters_RT.device
+    indptr_U, labels_F = _on(edges.indptr_U, device), _on(edges.labels_F, device)
+    if len(labels_F) == 0 or n_slots == 0:
+        nothing_RS = torch.full((n_rows, min(size, n_labels)), PAD, device=device)
+        nothing_P = torch.full_like(positives[0], PAD)
+        return (nothing_RS,) * 3 + (nothing_P,) * 3
+    known_RT = clusters_RT.clamp(min=0)
+    first_RT, length_RT = indptr_U[known_RT], indptr_U.diff()[known_RT].masked_fill(clusters_RT < 0, 0)
+    place_M = torch.arange(longest, device=device)
+    real_RN = (place_M < length_RT[:, :, None]).view(n_rows, -1)
+    edge_RN = torch.where(real_RN, (first_RT[:, :, None] + place_M).view(n_rows, -1), 0)
+    label_RN = labels_F[edge_RN].long()
+    score_RN = scores_RT.repeat_interleave(longest, dim=1) * edges.scores_F.detach()[edge_RN] + 0.0  # no -0.0
+    place_N = torch.arange(n_slots * longest, device=device)
+    path_RN = torch.where(real_RN, (score_RN.view(torch.int32).long() + 1 << HALF) | (LOW - place_N), 0)
+    best_RL = path_RN.new_zeros((n_rows, n_labels)).scatter_reduce_(1, label_RN, path_RN, "amax")
+    best_RL[excluded] = 0
+    wins_RN = real_RN & (best_RL.gather(1, label_RN) == path_RN)
+    by_label_RN = torch.where(wins_RN, (path_RN & ~LOW) | (LOW - label_RN), 0)  # ties: lower label
+    width = min(size, n_labels, by_label_RN.shape[1])
+    top_RS, column_RS = by_label_RN.topk(width, dim=1)
+    missing_RS = top_RS == 0
+    listed = [label_RN.gather(1, column_RS), column_RS // longest, edge_RN.gather(1, column_RS)]
+    labels_RS, slots_RS, edges_RS = (
+        F.pad(values.masked_fill(missing_RS, PAD), (0, min(size, n_labels) - width), value=PAD) for values in listed
     )
+    row_P, label_P = positives
+    best_P = best_RL[row_P, label_P]
+    unreached_P, place_P = best_P == 0, LOW - (best_P & LOW)
+    place_P = place_P.masked_fill(unreached_P, 0)
+    is_label_PS = labels_RS[row_P] == label_P[:, None]
+    rank_P = torch.where(is_label_PS.any(dim=1), is_label_PS.int().argmax(dim=1), PAD)
+    found_P = [(place_P // longest), edge_RN[row_P, place_P]]
+    return labels_RS, slots_RS, edges_RS, *(values.masked_fill(unreached_P, PAD) for values in found_P), rank_P
 
 
-def _every_path(clusters_BT: Tensor, indptr_U: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(batch row, slot, edge) of every path, in this order."""
-    row_M, slot_M = torch.nonzero(clusters_BT >= 0, as_tuple=True)
-    cluster_M = clusters_BT[row_M, slot_M]
-    start_M, length_M = indptr_U[cluster_M], indptr_U.diff()[cluster_M]
-    m_N = torch.repeat_interleave(length_M)
-    before_M = torch.cumsum(length_M, 0) - length_M
-    edge_N = torch.arange(len(m_N), device=m_N.device) + (start_M - before_M)[m_N]
-    return row_M[m_N], slot_M[m_N], edge_N
+def _some_rows(ragged: Ragged, rows: slice, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(row from 0, label) of the entries of some rows."""
+    cut = slice(ragged.indptr[rows.start], ragged.indptr[rows.stop])
+    numbers = ragged.rows[cut] - rows.start, ragged.labels[cut].astype(np.int64)
+    return _on(numbers[0], device), _on(numbers[1], device)
+
+
+def _on(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    return (array if isinstance(array, Tensor) else torch.from_numpy(array)).to(device)
 
 
 def take(values: Tensor, places: Tensor) -> Tensor:

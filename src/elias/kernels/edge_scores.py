@@ -1,11 +1,11 @@
-"""Equation (5) on the CPU: e = min(1, beta * softmax) over ragged rows of edge logits, and its gradient.
+"""Equation (5) on the CPU: e = min(1, beta * softmax) and log e over ragged rows of edge logits, and the gradient.
 
-    e_l = min(1, x_l),  x = beta * softmax(a)
-    de/da: with g the gradient of e where it is not clamped, 0 elsewhere,
-    grad_l = x_l * (g_l - sum_m g_m x_m / beta)        since d softmax_m / d a_l = softmax_m ([m = l] - softmax_l)
+    log e_l = min(0, x_l),  x = log beta + log softmax(a),  e_l = exp(log e_l)
+    with g the gradient of log e where it is not clamped, 0 elsewhere:
+    grad_l = g_l - softmax_l * sum_m g_m               since d log softmax_m / d a_l = [m = l] - softmax_l
 
-In: CSR rows of logits. Out: x, which the caller clamps, and the gradient of the logits. A range owns its rows.
-Definition: `elias.index.edge_scores.edge_scores_reference`.
+In: CSR rows of logits. Out: x and exp(x), which the caller clamps, and the gradient of the logits. A range
+owns its rows. Definition: `elias.index.edge_scores.edge_scores_reference`.
 
 Sums are loops of their own, which write nothing. A compiler turns a loop that adds up and writes into two versions,
 one for arrays that may overlap and one for arrays that do not, and these add in different orders: the result would
@@ -14,6 +14,8 @@ depend on where memory happens to lie.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -21,8 +23,8 @@ from .steps import FAST
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def forward(start, stop, indptr, logits, beta, scaled):  # type: ignore[no-untyped-def]
-    """beta * softmax of rows start..stop, not yet clamped."""
+def forward(start, stop, indptr, logits, beta, scaled, logs):  # type: ignore[no-untyped-def]
+    """beta * softmax of rows start..stop and its logarithm, not yet clamped."""
     for row in range(start, stop):
         first, last = indptr[row], indptr[row + 1]
         highest = np.float32(-np.inf)
@@ -33,20 +35,21 @@ def forward(start, stop, indptr, logits, beta, scaled):  # type: ignore[no-untyp
             scaled[i] = np.exp(logits[i] - highest)
         for i in range(first, last):
             total += scaled[i]
-        factor = np.float32(beta) / total
+        factor, shift = np.float32(beta) / total, np.float32(math.log(beta) - math.log(total)) - highest
         for i in range(first, last):
             scaled[i] *= factor
+            logs[i] = logits[i] + shift
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def backward(start, stop, indptr, scaled, beta, grad, out):  # type: ignore[no-untyped-def]
+def backward(start, stop, indptr, scaled, logs, beta, grad, out):  # type: ignore[no-untyped-def]
     """Gradient of the logits of rows start..stop; a clamped edge passes none on."""
-    one, inverse = np.float32(1.0), np.float32(1.0 / beta)
+    zero, inverse = np.float32(0.0), np.float32(1.0 / beta)
     for row in range(start, stop):
         first, last = indptr[row], indptr[row + 1]
-        total = np.float32(0.0)
+        total = zero
         for i in range(first, last):
-            out[i] = grad[i] * scaled[i] if scaled[i] <= one else np.float32(0.0)
+            out[i] = grad[i] if logs[i] <= zero else zero
         for i in range(first, last):
             total += out[i]
         total *= inverse

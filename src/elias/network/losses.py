@@ -4,7 +4,11 @@
     (8)  L_s = - mean over batch x most of       log yhat of the positives that any explored path reaches
 
 `most` is the largest number of positives of a row in the batch; positives that no path reaches add 0. A positive with
-weight y counts y times; a row with weight w counts w times. Everything is computed in logarithms.
+weight y counts y times; a row with weight w counts w times. Everything is computed from z and log yhat, so a positive
+is pulled up however far its cluster trails, and a negative is pushed down however certain it is:
+
+    log p       = log sigmoid(z) + log yhat
+    log (1 - p) = log( sigmoid(-z) + sigmoid(z) (1 - yhat) )        never the difference of two numbers near 1
 
 To change (7), edit two functions, which stand next to each other: `pair_terms`, the definition in torch, whose
 derivatives autograd finds, and `pair_loss`, the same term of one pair with its derivatives by hand, which is compiled
@@ -29,43 +33,48 @@ from ..kernels.classifiers import products_of, spread
 from ..kernels.prefetch import fetch
 from ..kernels.steps import rowwise_step
 
-TINY = 1e-12  # the smallest yhat whose logarithm is taken
-MOST = 1.0 - 1e-6  # the largest p of a negative
+NEAR_ONE = 1e-6  # a negative whose yhat is this near to 1 passes no gradient to it: 1 / (1 - p) has no bound
+LOG_HALF = math.log(0.5)
 AHEAD = 2  # classifiers fetched before they are read
 
 
 # -- (7) of one pair, twice -------------------------------------------------------------------------------------------
 
 
-def pair_terms(z: Tensor, yhat: Tensor, y: Tensor) -> Tensor:
+def pair_terms(z: Tensor, log_yhat: Tensor, y: Tensor) -> Tensor:
     """y log p of a positive with weight y, log(1 - p) of a negative (y = 0)."""
-    log_p = F.logsigmoid(z) + torch.log(yhat.clamp(min=TINY))
-    log_not_p = torch.log1p(-torch.exp(log_p).clamp(max=MOST))
-    return torch.where(y > 0, y * log_p, log_not_p)
+    log_p = F.logsigmoid(z) + log_yhat
+    # log(1 - p) in two ways: of a small p log1p keeps the digits, of a large p log sigmoid(-z) does.
+    small = torch.log1p(-torch.exp(log_p).clamp(max=0.5))
+    rest = -torch.expm1(log_yhat)  # 1 - yhat
+    rest = torch.where(rest < NEAR_ONE, rest.detach(), rest)
+    log_rest = torch.log(torch.where(rest > 0, rest, 1.0))
+    large = F.logsigmoid(-z) - torch.where(rest > 0, F.logsigmoid(-z - log_rest), 0.0)
+    return torch.where(y > 0, y * log_p, torch.where(log_p < LOG_HALF, small, large))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def pair_loss(z, yhat, y):  # type: ignore[no-untyped-def]
-    """(term, its derivatives with respect to z and yhat) of one pair in float64."""
+def pair_loss(z, log_yhat, y):  # type: ignore[no-untyped-def]
+    """(term, its derivatives with respect to z and log yhat) of one pair in float64."""
     raised = math.exp(-abs(z))  # never overflows; both halves of the sigmoid follow from it
     sigma = (1.0 if z >= 0.0 else raised) / (1.0 + raised)
     not_sigma = (raised if z >= 0.0 else 1.0) / (1.0 + raised)
     if y > 0.0:
         log_sigma = min(z, 0.0) - math.log1p(raised)
-        return y * (log_sigma + math.log(max(yhat, TINY))), y * not_sigma, y / yhat if yhat >= TINY else 0.0
-    p = sigma * max(yhat, TINY)
-    if p > MOST:
-        return math.log1p(-MOST), 0.0, 0.0
-    odds = 1.0 / (1.0 - p)
-    return math.log1p(-p), -p * not_sigma * odds, -sigma * odds if yhat >= TINY else 0.0
+        return y * (log_sigma + log_yhat), y * not_sigma, y
+    yhat, rest = math.exp(log_yhat), -math.expm1(log_yhat)
+    p, not_p = sigma * yhat, not_sigma + sigma * rest
+    odds, is_small = p / not_p, p < 0.5
+    term = math.log1p(-p) if is_small else math.log(not_p)
+    return term, -odds * not_sigma, -odds if is_small or rest >= NEAR_ONE else 0.0
 
 
 # -- means over a batch, in torch -------------------------------------------------------------------------------------
 
 
-def classification_loss(z_BS: Tensor, yhat_BS: Tensor, y_BS: Tensor, real_BS: Tensor, weight_B: Tensor) -> Tensor:
+def classification_loss(z_BS: Tensor, log_yhat_BS: Tensor, y_BS: Tensor, real_BS: Tensor, weight_B: Tensor) -> Tensor:
     """(7). `real_BS` is false at pads; `weight_B` is the weight of each row."""
-    terms_BS = pair_terms(z_BS, yhat_BS, y_BS).masked_fill(~real_BS, 0.0)
+    terms_BS = pair_terms(z_BS, log_yhat_BS, y_BS).masked_fill(~real_BS, 0.0)
     return -(terms_BS.sum(dim=1) * weight_B).sum() / mean_over(real_BS)
 
 
@@ -75,9 +84,9 @@ def mean_over(real_BS: Tensor) -> int:
     return max(1, len(real_BS) * width)
 
 
-def shortlist_loss(yhat_P: Tensor, weight_P: Tensor, n_rows: int, most_positives: int) -> Tensor:
+def shortlist_loss(log_yhat_P: Tensor, weight_P: Tensor, n_rows: int, most_positives: int) -> Tensor:
     """(8) over the reached positives of the batch, flat; `weight_P` is label weight times row weight."""
-    return -(weight_P * torch.log(yhat_P.clamp(min=TINY))).sum() / max(1, n_rows * most_positives)
+    return -(weight_P * log_yhat_P).sum() / max(1, n_rows * most_positives)
 
 
 # -- sums over the pairs of each label, compiled ----------------------------------------------------------------------
@@ -89,36 +98,36 @@ def shortlist_loss(yhat_P: Tensor, weight_P: Tensor, n_rows: int, most_positives
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def label_loss(  # type: ignore[no-untyped-def]
-    pairs, width, phi_BD, yhat, y, scale_B, weights, pending, bias, grad_yhat, grad, grad_phi, by_z
+    pairs, width, phi_BD, log_yhat, y, scale_B, weights, pending, bias, grad_log_yhat, grad, grad_phi, grad_z
 ):
-    """Loss of one label's pairs, and gradient of its bias; `grad` is written, `grad_phi` added to, `by_z` scratch."""
+    """Loss of one label's pairs, and gradient of its bias; `grad` is written, `grad_phi` added to, `grad_z` scratch."""
     total, grad_bias = 0.0, np.float32(0.0)
-    products_of(pairs, width, phi_BD, weights, by_z)
+    products_of(pairs, width, phi_BD, weights, grad_z)
     for p in range(len(pairs)):
         position, scale = pairs[p], scale_B[pairs[p] // width]
-        z = np.float64(np.float32(pending * by_z[p] + bias))
-        term, of_z, of_yhat = pair_loss(z, np.float64(yhat[position]), np.float64(y[position]))
+        z = np.float64(np.float32(pending * grad_z[p] + bias))
+        term, of_z, of_log_yhat = pair_loss(z, np.float64(log_yhat[position]), np.float64(y[position]))
         total += scale * term
-        grad_yhat[position] = scale * of_yhat
-        by_z[p] = np.float32(scale * of_z)
-        grad_bias += by_z[p]
+        grad_log_yhat[position] = scale * of_log_yhat
+        grad_z[p] = np.float32(scale * of_z)
+        grad_bias += grad_z[p]
     grad[:] = np.float32(0.0)
-    spread(pairs, width, by_z, pending, phi_BD, weights, grad, grad_phi)
+    spread(pairs, width, grad_z, pending, phi_BD, weights, grad, grad_phi)
     return total, grad_bias
 
 
 @njit(cache=True, nogil=True)
 def loss_and_gradients(  # type: ignore[no-untyped-def]
-    start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B,
-    weights_LD, pending_U, biases_U, grad_yhat, grad_bias_U, grad_UD,
+    start, stop, unique, starts, positions, width, phi_BD, log_yhat, y, scale_B,
+    weights_LD, pending_U, biases_U, grad_log_yhat, grad_bias_U, grad_UD,
 ):  # fmt: skip
     """Share of the labels start..stop in the loss and in the gradient of phi; the other gradients are written."""
     grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    by_z = np.empty(len(phi_BD), dtype=np.float32)
+    grad_z = np.empty(len(phi_BD), dtype=np.float32)
     for u in range(start, stop):
         loss, grad_bias_U[u] = label_loss(
-            positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B,
-            weights_LD[unique[u]], pending_U[u], biases_U[u], grad_yhat, grad_UD[u], grad_phi, by_z,
+            positions[starts[u] : starts[u + 1]], width, phi_BD, log_yhat, y, scale_B,
+            weights_LD[unique[u]], pending_U[u], biases_U[u], grad_log_yhat, grad_UD[u], grad_phi, grad_z,
         )  # fmt: skip
         total += loss
     return total, grad_phi
@@ -126,9 +135,9 @@ def loss_and_gradients(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def loss_and_step(  # type: ignore[no-untyped-def]
-    start, stop, unique, starts, positions, width, phi_BD, yhat, y, scale_B,
-    weights_LD, pending_U, biases_U, grad_yhat, grad_bias_U, second, steps, decayed, decay_sum, rate, beta2, epsilon,
-    noise,
+    start, stop, unique, starts, positions, width, phi_BD, log_yhat, y, scale_B,
+    weights_LD, pending_U, biases_U, grad_log_yhat, grad_bias_U, second, steps, decayed, decay_sum, rate, beta2,
+    epsilon, noise,
 ):  # fmt: skip
     """`loss_and_gradients` with the row-wise optimizer step of each classifier while it is in the cache.
 
@@ -136,14 +145,14 @@ def loss_and_step(  # type: ignore[no-untyped-def]
     """
     dim, flat = phi_BD.shape[1], weights_LD.reshape(-1)
     grad_phi, total = np.zeros(phi_BD.shape, dtype=np.float32), 0.0
-    grad, by_z = np.empty(dim, dtype=np.float32), np.empty(len(phi_BD), dtype=np.float32)
+    grad, grad_z = np.empty(dim, dtype=np.float32), np.empty(len(phi_BD), dtype=np.float32)
     for u in range(start, stop):
         if u + AHEAD < stop:  # rows are at random places of a table larger than the cache
             fetch(flat, unique[u + AHEAD], dim)
         weights = weights_LD[unique[u]]
         loss, grad_bias_U[u] = label_loss(
-            positions[starts[u] : starts[u + 1]], width, phi_BD, yhat, y, scale_B,
-            weights, pending_U[u], biases_U[u], grad_yhat, grad, grad_phi, by_z,
+            positions[starts[u] : starts[u + 1]], width, phi_BD, log_yhat, y, scale_B,
+            weights, pending_U[u], biases_U[u], grad_log_yhat, grad, grad_phi, grad_z,
         )  # fmt: skip
         total += loss
         rowwise_step(unique[u], weights, grad, second, steps, decayed, decay_sum, rate, beta2, epsilon, noise)

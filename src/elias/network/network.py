@@ -20,8 +20,8 @@ from ..core.linear import linear
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
 from ..encoders.encoder import Encoder, TrainingContext
-from ..index.cluster_scores import cluster_scores, fill_free, join_parents, top_k
-from ..index.edge_scores import edge_scores
+from ..index.cluster_scores import fill_free, join_parents, log_cluster_scores, top_k
+from ..index.edge_scores import EdgeScores, edge_scores
 from ..index.label_index import LabelIndex
 from ..index.shortlist import TouchedEdges, shortlist, take
 from . import classifiers
@@ -107,32 +107,32 @@ class Network:
         phi_BD = self.encoder.encode(prepared, batch.rows, context)
         logits_BC = linear(self.clusters, phi_BD, self.threads)
         clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, context)
-        s_BT = cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
-        place_BT, edges = self._touched_edges(clusters_BT, context)
+        log_s_BT = log_cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
+        place_BT, edges, log_e_F = self._touched_edges(clusters_BT, context)
         found = shortlist(
-            place_BT, s_BT, edges,
+            place_BT, torch.exp(log_s_BT.detach()), edges,
             size=self.settings.training_shortlist_size or self.settings.shortlist_size,
             n_labels=self.index.n_labels,
             positives=batch.positives, excluded=batch.excluded, threads=self.threads,
         )  # fmt: skip
-        yhat_BS = s_BT.gather(1, found.slots_BS.clamp(min=0)) * take(edges.scores_F, found.edges_BS)
+        # The gradient flows through the winning path only.
+        log_yhat_BS = log_s_BT.gather(1, found.slots_BS.clamp(min=0)) + take(log_e_F, found.edges_BS)
         tables = self.trained_weights, self.classifier_biases
         row_P = torch.from_numpy(batch.positives.rows).to(self.device)
         weight_P = torch.from_numpy(batch.positive_weights).to(self.device)
         weight_B = torch.from_numpy(batch.weights).to(self.device)
         listed_P = found.positive_ranks >= 0
-        y_BS = torch.zeros_like(yhat_BS)
+        y_BS = torch.zeros_like(log_yhat_BS)
         y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
-        total = classifiers.loss(phi_BD, yhat_BS, found.labels_BS, y_BS, weight_B, *tables, context.buffer)
+        total = classifiers.loss(phi_BD, log_yhat_BS, found.labels_BS, y_BS, weight_B, *tables, context.buffer)
         if lambda_ > 0:
             reached_P = found.positive_slots >= 0
-            yhat_P = (
-                s_BT[row_P[reached_P], found.positive_slots[reached_P]]
-                * edges.scores_F[found.positive_edges[reached_P]]
+            log_yhat_P = (
+                log_s_BT[row_P[reached_P], found.positive_slots[reached_P]] + log_e_F[found.positive_edges[reached_P]]
             )
             most = int(np.diff(batch.positives.indptr).max(initial=0))
             weights = weight_P[reached_P] * weight_B[row_P[reached_P]]
-            total = total + lambda_ * loss.shortlist_loss(yhat_P, weights, len(batch.rows), most)
+            total = total + lambda_ * loss.shortlist_loss(log_yhat_P, weights, len(batch.rows), most)
         return total
 
     def _shortlisted_clusters(
@@ -150,17 +150,17 @@ class Network:
         )
         return fill_free(clusters_BT, beam_BT.shape[1], *draw) if self.settings.random_clusters else clusters_BT
 
-    def _touched_edges(self, clusters_BT: Tensor, context: TrainingContext) -> tuple[Tensor, TouchedEdges]:
-        """(5) for the clusters a batch touches: where each cluster is among them, their CSR rows, and e."""
+    def _touched_edges(self, clusters_BT: Tensor, context: TrainingContext) -> tuple[Tensor, TouchedEdges, Tensor]:
+        """(5) for the clusters a batch touches: where each cluster is among them, their CSR rows with e, and log e."""
         touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
         place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0)).masked_fill(clusters_BT < 0, PAD)
         indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
         if self.edges is None:
-            e_F = torch.ones(len(positions_F), device=self.device)
+            scores = EdgeScores(*torch.tensor([[1.0], [0.0]], device=self.device).expand(2, len(positions_F)))
         else:
             logits_F = context.buffer.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
-            e_F = edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
-        return place_BT, TouchedEdges(indptr_U, self.index.labels[positions_F], e_F)
+            scores = edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
+        return place_BT, TouchedEdges.of(indptr_U, self.index.labels[positions_F], scores.e_F), scores.log_F
 
     def beam(self, logits_BC: Tensor) -> Tensor:
         """(2): by logit, which orders clusters as s_c does and also tells clamped ones apart."""

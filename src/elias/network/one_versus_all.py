@@ -84,6 +84,7 @@ class _Pass(NamedTuple):
     scale_B: Tensor
     positives: _Pairs
     excluded: _Pairs
+    torch_threads: int  # of the thread that asks: the order of sums depends on it
 
 
 class _Labels(NamedTuple):
@@ -118,7 +119,8 @@ class _AllLabels(torch.autograd.Function):
         rate, n_labels = buffer.rates.get(weights), len(rows_L)
         grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
         total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
-        given, labels = _Pass(phi_BD, scale_B, positives, excluded), _Labels(rows_L, weights.values, biases.values)
+        given = _Pass(phi_BD, scale_B, positives, excluded, torch.get_num_threads())
+        labels = _Labels(rows_L, weights.values, biases.values)
         threads = weights.threads if kernels.serve(phi_BD.device) else 1
         if rate is not None:
             weights.begin_step(rate)
@@ -151,7 +153,8 @@ class _AllLabels(torch.autograd.Function):
 
 def _range(start: int, stop: int, batch: _Pass, labels: _Labels, out: _Gradients) -> tuple[float, Tensor]:
     """Loss and gradient of phi from the labels of a range; the gradients of the classifiers are written to `out`."""
-    torch.get_num_threads()  # a thread new to torch would start with OpenMP's number of threads, not ours
+    if torch.get_num_threads() != batch.torch_threads:  # every thread has a number of its own, from its first use
+        torch.set_num_threads(batch.torch_threads)
     rows_N = labels.rows_L[start:stop]
     weights_ND = labels.weights[rows_N].float()
     z_BN = torch.addmm(labels.biases[rows_N, 0], batch.phi_BD, weights_ND.T)

@@ -71,6 +71,11 @@ class Searcher:
         return torch.from_numpy(self.index.edge_scores()).to(self.network.device)
 
     @cached_property
+    def all_edges(self) -> TouchedEdges:
+        """The edges of all clusters on the device, uploaded once."""
+        return TouchedEdges.of(self.index.indptr, self.index.labels, self.edge_scores).to(self.network.device)
+
+    @cached_property
     def edges_by_label(self) -> EdgesByLabel:
         """The edges grouped by label; made for the first labels that are scored by name."""
         indptr, edges = self.index.by_label()
@@ -173,9 +178,10 @@ class Searcher:
         """`search` in torch, on any device: every path of the beam, the K best labels, all of their classifiers."""
         network = self.network
         beam_BT, s_BT = self.beam(query)
-        edges = TouchedEdges(self.index.indptr, self.index.labels, self.edge_scores)  # of all clusters
         size = shortlist_size or network.settings.shortlist_size
-        found = shortlist_reference(beam_BT, s_BT, edges, size=size, n_labels=self.index.n_labels, excluded=excluded)
+        found = shortlist_reference(
+            beam_BT, s_BT, self.all_edges, size=size, n_labels=self.index.n_labels, excluded=excluded
+        )
         slots_BS = found.slots_BS.clamp(min=0)
         tables = network.classifier_weights, network.classifier_biases
         z_BS = classifiers.scores_reference(query.phi_BD, found.labels_BS, *tables, None)
