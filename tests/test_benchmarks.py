@@ -30,6 +30,7 @@ def rows_of(name: str, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--flat"]])
 def test_search(options: list[str]) -> None:
     rows = rows_of("search.py", *SIZE, "--repeats", "1", "--singles", "3", "--no-faiss", *options)
@@ -42,6 +43,7 @@ def test_training_step() -> None:
     assert kernels["loss"] == pytest.approx(torch["loss"], rel=1e-3), "both paths make the same steps"
 
 
+@pytest.mark.slow
 def test_scale() -> None:
     rows = rows_of("scale.py", "--labels", "4096", "--rules", "sqrt(L)", "--dim", "16", "--steps", "2")
     assert rows[0]["labels"] == 4096
@@ -102,6 +104,7 @@ def test_interval_of_a_share_is_the_binomial_one(comparison: Any) -> None:
     assert (same["difference"], same["low"], same["high"], same["verdict"]) == (0, 0, 0, "level"), "drawn in pairs"
 
 
+@pytest.mark.slow
 def test_peers_program_measures_models(tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     """Without a peer: the program, its tables and its file for two names of one model."""
     command = [
@@ -185,6 +188,7 @@ def built(run: Path) -> list[str]:
     return [line["step"] for line in lines if "step" in line]
 
 
+@pytest.mark.slow
 def test_demo(tiny_dataset: Path, tmp_path: Path) -> None:
     """The table and the examples; a second run trains nothing and measures the same.
 
@@ -212,6 +216,7 @@ def test_demo(tiny_dataset: Path, tmp_path: Path) -> None:
     assert done.stdout.count("(right)") > 0
 
 
+@pytest.mark.slow
 def test_seeds(tiny_dataset: Path, tmp_path: Path) -> None:
     settings = sets({**STACKED, "score_model.folds": 2})
     rows = rows_of("seeds.py", str(tiny_dataset), "--seeds", "0", "1", "--work", str(tmp_path), *settings)

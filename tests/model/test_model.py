@@ -222,9 +222,9 @@ def test_any_label_survives(tmp_path: Path) -> None:
     ("spoil", "message"),
     [
         (lambda text: text.replace("training_count", "count"), ":1: the header"),
-        (lambda text: text.replace("b\t", "b"), ":3: needs the columns of the header"),
-        (lambda text: text.replace("\t2\t", "\t²\t"), ":3: needs the columns of the header"),
-        (lambda text: text[:-3], ":3: needs the columns of the header"),
+        (lambda text: text.replace("b\t", "b"), ":3: needs id, text"),
+        (lambda text: text.replace("\t2\t", "\t²\t"), ":3: needs id, text"),
+        (lambda text: text[:-3], ":3: needs id, text"),
     ],
 )
 def test_broken_label_files(tmp_path: Path, spoil: Callable[[str], str], message: str) -> None:

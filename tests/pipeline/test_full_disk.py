@@ -38,6 +38,7 @@ def little_room(folder: Path) -> Iterator[Callable[[], None] | None]:
     shutil.copytree(folder.with_name("rescued"), folder, dirs_exist_ok=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_then_more_room(tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -223,6 +223,7 @@ def test_groups_too_large_to_be_held_out_leave_p_q(tmp_path: Path) -> None:
     assert not model.gives_probabilities
 
 
+@pytest.mark.slow
 def test_killed_in_a_fold_it_is_the_same_model(folded: Path, tiny_dataset: Path, tmp_path: Path) -> None:
     output, run = tmp_path / "model", tmp_path / "model.run"
     process = start("fit", tiny_dataset, "-o", output, *sets(FOLDED))
