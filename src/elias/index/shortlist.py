@@ -123,8 +123,9 @@ def shortlist_reference(
     pieces = []
     for start in range(0, max(1, n_rows), step):
         rows = slice(start, min(start + step, n_rows))
-        lists = [_some_rows(ragged, rows, device) for ragged in (positives, excluded)]
-        pieces.append(_shortlist_rows(clusters_BT[rows], scores_BT[rows].detach(), edges, *lists, size, n_labels))
+        wanted, forbidden = _some_rows(positives, rows, device), _some_rows(excluded, rows, device)
+        clusters_RT, scores_RT = clusters_BT[rows], scores_BT[rows].detach()
+        pieces.append(_shortlist_rows(clusters_RT, scores_RT, edges, wanted, forbidden, size, n_labels))
     return Shortlist(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
 
