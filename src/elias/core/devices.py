@@ -10,6 +10,8 @@ import torch
 
 from .errors import InputError
 
+_started_in: int | None = None  # the process in which torch has started threads
+
 
 def pick_device(name: str) -> torch.device:
     """`auto` takes a GPU where there is one."""
@@ -39,7 +41,16 @@ def pick_threads(threads: int | None) -> int:
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use more threads for a while, where it does all the work (a transformer)."""
+    """Let torch use more threads for a while, where it does all the work (a transformer).
+
+    A process that was forked from one in which torch has started threads gets one: OpenMP would wait forever for
+    threads that did not survive the fork.
+    """
+    global _started_in
+    if _started_in not in (None, os.getpid()):
+        threads = 1
+    elif threads > 1:
+        _started_in = os.getpid()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
