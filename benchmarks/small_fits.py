@@ -25,12 +25,11 @@ import numpy as np
 
 import elias
 from elias.core.progress import Progress
-from elias.evaluation.evaluate import evaluate_model
+from elias.model.evaluate import evaluate_model
 from elias.pipeline.estimate import estimate_fit
 from elias.pipeline.fit import fit_to
 
 METRICS = ("P@1", "P@5", "nDCG@5", "PSP@5", "R@100")
-MEASURED = 2500  # rows
 KEY = ("name", "data", "rows", "seed", "threads")
 
 
@@ -40,6 +39,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1500, 4000, 10_000])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--measured", type=int, default=2500, help="rows to measure on")
     parser.add_argument("--name", default="default", help="of the settings, in the rows that are printed")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--anew", action="store_true", help="build every step, for a time without other fits")
@@ -65,7 +65,7 @@ def main() -> None:
 def measure(source: Path, cell: dict[str, Any], changes: dict[str, str], args: argparse.Namespace) -> dict[str, Any]:
     """Fit one cell and measure it on rows that are not in it."""
     name = f"{cell['data']}-{cell['rows']}"
-    folder = cut(source, args.work / "data" / name, cell["rows"])
+    folder = cut(source, args.work / "data" / name, cell["rows"], args.measured)
     output = args.work / f"{name}-{cell['seed']}-{cell['threads']}"
     if args.anew:
         shutil.rmtree(output.with_name(output.name + ".run"), ignore_errors=True)
@@ -94,21 +94,21 @@ def used_steps(run: Path) -> list[Path]:
     return [path for path in sorted(run.rglob("done.json")) if path.parent.parent in (run, *map(run.joinpath, names))]
 
 
-def cut(source: Path, folder: Path, count: int) -> Path:
-    """A dataset of `count` training rows and MEASURED test rows, all from the training file of `source`."""
+def cut(source: Path, folder: Path, count: int, measured: int) -> Path:
+    """A dataset of `count` training rows and `measured` test rows, all from the training file of `source`."""
     if (folder / "test.jsonl").exists():
         return folder
     with gzip.open(source / "train.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     order = np.random.default_rng(0).permutation(len(rows)).tolist()
-    test, train = [rows[i] for i in order[:MEASURED]], [rows[i] for i in order[MEASURED:]]
+    test, train = [rows[i] for i in order[:measured]], [rows[i] for i in order[measured:]]
     folder.mkdir(parents=True, exist_ok=True)
     for path in (source / "labels.tsv.gz", source / "dataset.toml"):
         if path.exists():
             shutil.copyfile(path, folder / path.name)
     if (source / "dataset.toml").exists() and "exclude_own_id = true" in (source / "dataset.toml").read_text():
-        measured = {row["id"] for row in test}
-        train = [{**row, "labels": [label for label in row["labels"] if label not in measured]} for row in train]
+        known = {row["id"] for row in test}
+        train = [{**row, "labels": [label for label in row["labels"] if label not in known]} for row in train]
     train = [row for row in train if row["labels"]][:count]
     for name, some in (("train", train), ("test", test)):
         text = "".join(json.dumps(row) + "\n" for row in some)

@@ -34,7 +34,7 @@ L is the number of labels with a training row, N the number of training rows.
 | `index.shortlist_size` | 100 x `index.beam_size` |
 | `stage1.epochs` | 300,000 rows, label texts included; 3 to 6 epochs; small fits: 3 |
 | `stage2.epochs` | 400,000 rows; 4 to 8 epochs; small fits: 4 |
-| `stage*.batch_size` | N / 50, small fits: N / 25; 16 to 512 |
+| `stage*.batch_size` | N / 50, small fits: N / 12; 16 to 512 |
 | `features.label_texts` | true, where labels have texts or [ids that are words](data-layouts.md#label-names) |
 | `features.min_df` | 2 from 1,000 rows on, else 1 |
 | `split.validation_rows` | the validation file; else N / 50, at least min(500, N / 10), at most 4,000; small fits: 0 |

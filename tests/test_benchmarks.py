@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import subprocess
@@ -226,6 +227,33 @@ def test_seeds(tiny_dataset: Path, tmp_path: Path) -> None:
     steps = list((tmp_path / f"{name}-0.run").rglob("done.json"))
     assert any(path.parent.parent.name == "fold-1" for path in steps)
     assert rows[0]["seconds"] == pytest.approx(sum(json.loads(path.read_text())["seconds"] for path in steps))
+
+
+@pytest.mark.slow
+def test_small_fits(tiny_dataset: Path, tmp_path: Path) -> None:
+    """A cut of a training file is fitted, measured on rows that are not in it, and not fitted twice."""
+    source = tmp_path / "data"
+    source.mkdir()
+    lines = (tiny_dataset / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    with gzip.open(source / "train.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    measured = len(lines) // 4
+    command = [sys.executable, str(FOLDER / "small_fits.py"), str(source), "--rows", "200", "--work", str(tmp_path)]
+    command += ["--measured", str(measured), *sets(STACKED)]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=180) for _ in range(2)
+    )
+    assert first.returncode == 0, first.stderr
+    assert second.stdout == first.stdout
+    row = json.loads(first.stdout)
+    assert row["P@1"] > 10
+    assert row["seconds"] == pytest.approx(sum(row["steps"].values()), abs=1)
+    assert row["estimate"] > 0
+    cut = tmp_path / "data" / "data-200"
+    train, test = ((cut / f"{name}.jsonl").read_text().splitlines() for name in ("train", "test"))
+    assert (len(train), len(test)) == (200, measured)
+    assert not set(train) & set(test)
+    assert set(train) | set(test) <= {json.dumps(json.loads(line)) for line in lines}
 
 
 def test_latency(tiny_dataset: Path, stacked_folder: Path, ensemble_folder: Path) -> None:

@@ -136,7 +136,7 @@ def test_small_fits_are_quick(rows: int, given: dict[str, Any], more: dict[str, 
     assert ((resolved.stage1.epochs, resolved.stage2.epochs) == (3, 4)) is quick
     assert (resolved.split.validation_rows == 0) is quick
     assert (resolved.score_model.negatives == 32) is quick
-    assert resolved.stage2.batch_size == max(16, rows // (25 if quick else 50))
+    assert resolved.stage2.batch_size == max(16, min(512, rows // (12 if quick else 50)))
 
 
 def test_a_small_fit_uses_its_validation_file() -> None:

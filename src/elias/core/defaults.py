@@ -60,7 +60,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
         held_out = 0 if small and folds else min(MOST_VALIDATION, held_out)
-    batch = max(16, min(512, size.rows // (25 if small else 50)))
+    batch = max(16, min(512, size.rows // (12 if small else 50)))
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
     label_texts = settings.features.label_texts is not False  # the dataset knows which labels have texts

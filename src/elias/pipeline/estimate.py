@@ -1,7 +1,8 @@
 """What a fit will need, before it starts: memory by part, and a rough time.
 
 Memory is counted from the shapes. Time comes from constants that fit two datasets of 45,000 rows on 2 cores (12:34 and
-5:41 min beside other jobs, guessed 11:55 and 7:24); it is a guide, not a promise.
+5:41 min beside other jobs, guessed 11:55 and 7:24) and cuts of 1,500 and 10,000 rows of three datasets (20 to 106 s,
+guessed 1.3 to 1.5 times as much); it is a guide, not a promise.
 The vocabulary of a large dataset is counted on a sample and extended by Heaps' law.
 """
 
@@ -102,7 +103,7 @@ def estimate(
         rows = size.rows + label_texts
         a_network = _stage_seconds(settings, stage, rows, n_labels, words_per_text, stage is settings.stage2)
         seconds += networks * a_network
-    return Estimate(memory, seconds + 20 + 2e-7 * n_words * dim, _smaller(settings, n_labels))
+    return Estimate(memory, seconds + 10 + 2e-7 * n_words * dim, _smaller(settings, n_labels))
 
 
 def _score_model_seconds(settings: Settings) -> float:
