@@ -39,6 +39,8 @@ def commands() -> list[tuple[str, list[str]]]:
 def form(line: str) -> str:
     """What must be the same on every machine: the indentation and the first word, with numbers as 0."""
     indent = len(line) - len(line.lstrip())
+    if ", base -" in line or ", base +" in line:
+        return " " * indent + "contributions"  # the largest comes first, whichever it is
     if re.match(r"\s*-?\d", line):  # a row of a table: scores and labels
         return " " * indent + "0"
     return " " * indent + re.sub(r"\d[\d,.:]*", "0", line.split()[0]) if line.strip() else ""

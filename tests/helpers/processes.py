@@ -21,6 +21,8 @@ SMALL: dict[str, Any] = {
     "encoder.dim": 16,
     "stage1.epochs": 2,
     "stage2.epochs": 2,
+    "stage1.batch_size": 16,  # the default depends on the kind of ranking, and tests change the kind
+    "stage2.batch_size": 16,
     "run.threads": 2,
 }
 STACKED: dict[str, Any] = {  # with the stacked ranker and probabilities
