@@ -68,7 +68,7 @@ def _is_file(source: str) -> bool:
         if path.is_dir():
             hint = f"elias evaluate MODEL {source} measures a dataset folder; " if _has_rows(path) else ""
             raise InputError(
-                f"{source} is a folder; name the files in it. {hint}if it is meant as a text: echo {source} | elias "
+                f"{source} is a folder; name the files in it; {hint}if it is meant as a text: echo {source} | elias "
                 "predict MODEL -"
             )
         if path.exists():

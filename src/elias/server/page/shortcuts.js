@@ -1,4 +1,4 @@
-// Keys of the Suggest tab. Single keys act where nobody is typing, and can be switched off in the help.
+// Keys of the Suggest tab. Single keys act outside text fields, and can be switched off in the help.
 import { button, h } from "./dom.js";
 import { t } from "./language.js";
 import { keep, recall } from "./storage.js";
