@@ -8,7 +8,7 @@ MINILM    := $(VENV)/.elias-minilm
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test kernels lint test-slow test-browser bench bench-full bench-peers minilm clean
+.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers minilm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -48,7 +48,7 @@ bench-full: bench ## the large sizes too: 670,091 and 3,000,000 labels
 	$(BIN)/python benchmarks/search.py --labels 670091 --clusters 8192 --no-torch
 	$(BIN)/python benchmarks/scale.py --labels 1048576 3000000
 
-bench-peers: $(INSTALLED) ## PECOS, omikuji and napkinXC on debian-packages, in an environment of their own (.venv-peers)
+bench-peers: $(INSTALLED) ## PECOS, omikuji and other rivals on debian-packages, in an environment of their own (.venv-peers)
 	$(BIN)/python benchmarks/peers.py datasets/debian-packages $(if $(wildcard models/debian/config.json),--models elias=models/debian)
 
 $(BENCH): $(INSTALLED)
@@ -60,6 +60,9 @@ test-slow: $(MINILM) ## every test, the slow ones too
 
 test-browser: $(INSTALLED) ## the page in a real browser; fails without one
 	ELIAS_BROWSER=required $(BIN)/python -m pytest tests/browser -m browser
+
+test-gpu: $(INSTALLED) ## the tests that need a GPU; skipped without one
+	$(BIN)/python -m pytest tests/gpu -m gpu
 
 minilm: $(MINILM) ## a small pretrained sentence encoder, for the slow tests
 

@@ -22,6 +22,7 @@ from timing import machine, report
 import elias
 from elias.model.model import Model
 from elias.ranking.features import candidate_features
+from elias.ranking.reranker import Reranker
 
 MANY = 256
 
@@ -45,7 +46,7 @@ def times(call: Callable[[int], Any], repeats: int) -> dict[str, float]:
 def steps(model: Model, texts: list[str]) -> list[dict[str, Any]]:
     """The steps of one text as in `model/predict.py`, each from the result of the one before."""
     searcher, reranker, rows = model.searcher, model.reranker, np.arange(1)
-    if reranker is None:
+    if not isinstance(reranker, Reranker):
         return []
     inputs = [model.read([text]) for text in texts]
     sizes = reranker.sizes(5)

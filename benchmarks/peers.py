@@ -1,14 +1,18 @@
-"""ELIAS against its peers on one dataset: accuracy with intervals, time, memory and size, in one run.
+"""ELIAS against its rivals on one dataset: accuracy with intervals, time, memory and size, in one run.
 
-    python benchmarks/peers.py DATASET [--peers pecos parabel bonsai napkinxc] [--models NAME=FOLDER ...]
+    python benchmarks/peers.py DATASET [--peers pecos parabel bonsai ...] [--models NAME=FOLDER ...]
 
-The peers are PECOS XR-Linear, omikuji (Parabel-like and Bonsai-like) and the napkinXC label tree; they get an
-environment of their own, .venv-peers, made at the first run. All get the same training rows, the same tf-idf
-(sublinear, words of 2 texts or more), each label's id and text as one more training text of that label, and the same
-filter of own ids and excluded pairs. Predictions are kept in runs/peers/DATASET and used again while the dataset,
-the settings and the versions stay the same; `--again predict` predicts and times anew, `--again train` does all anew.
-Models of ours are trained before (`elias fit`) and named here; times are from raw text to the 5 best labels.
+The rivals are PECOS XR-Linear, omikuji (Parabel-like and Bonsai-like), the napkinXC label tree, LinearSVC, k-NN, bm25s,
+our inverted index alone, and a score model on the candidates of PECOS; packages get an environment of their own,
+.venv-peers, made at the first run. All get the same training rows, the same tf-idf (sublinear, words of 2 texts or
+more), each label's id and text as one more training text of that label, own ids as positives where the dataset
+excludes them, and the same filter of own ids and excluded pairs before scoring. Each is tried with a few settings that
+its documentation recommends; the best on validation rows is trained on all rows. What was done is kept in
+runs/peers/DATASET and used again while the dataset, the settings and the versions stay the same; `--again` does all
+anew. Models of ours are trained before (`elias fit`) and named here; times are from raw text to the 5 best labels.
 `--rounds N` times single texts of all of them in turn: machines are noisy, and a ratio within a round is not.
+
+benchmarks/results.py does the same for all datasets, trains our models too, and writes docs/results.md.
 """
 
 from __future__ import annotations
@@ -16,9 +20,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,9 @@ from typing import Any
 import numpy as np
 from peers.catalogue import PEERS
 from peers.comparison import compare, score_rows
-from peers.environment import ROOT, Environment, available
+from peers.environment import ROOT
 from peers.in_turn import ask_in_turn, folders_of
-from peers.shared_data import key_of, shared_data
+from peers.rivals import LeftOut, Measured, Race, figures_of, measure, run
 from timing import machine, report
 
 import elias
@@ -51,14 +53,17 @@ def main() -> None:
     data = elias.load_dataset(args.data)
     if data.test is None:
         sys.exit(f"{args.data} has no test rows, so there is nothing to compare on; add a test file")
-    label_texts = count_label_texts(data.train, data.labels) > 0 if args.label_texts is None else args.label_texts
     work = args.work / data.name
+    if args.again:
+        shutil.rmtree(work, ignore_errors=True)
     result: dict[str, Any] = {
-        "dataset": data.name, "test_rows": len(data.test), "labels": len(data.labels), "label_texts": label_texts,
-        "label_ids": args.label_ids,
-        "threads": args.threads, **machine(),
+        "dataset": data.name, "test_rows": len(data.test), "labels": len(data.labels),
+        "label_texts": args.label_texts and count_label_texts(data.train, data.labels) > 0, "threads": args.threads,
+        **machine(),
     }  # fmt: skip
-    outputs, result["left_out"] = peers_of(args, data, work, label_texts) if args.peers else ({}, {})
+    race = Race(data, work, args.environment, args.threads, args.label_texts)
+    rivals, result["left_out"] = rivals_of(args.peers, race)
+    outputs = {PEERS[rival.name].title: rival.folder for rival in rivals}
     for name, folder in args.models:
         outputs[name] = our_output(name, folder, args, work, data.fingerprint())
     if not outputs:
@@ -66,8 +71,9 @@ def main() -> None:
     scored = {name: score_rows(np.load(folder / "predictions.npz")["labels"], data) for name, folder in outputs.items()}
     result |= compare(scored, ours=[name for name, _ in args.models])
     result["figures"] = {name: figures_of(folder) for name, folder in outputs.items()}
+    result["settings"] = {PEERS[rival.name].title: rival.settings for rival in rivals}
     if args.rounds > 0:
-        result["in_turn"] = in_turn(args, data, work, outputs, label_texts)
+        result["in_turn"] = in_turn(args, race, rivals)
     write_json(args.json or work / "comparison.json", result)
     show(result)
 
@@ -79,14 +85,14 @@ def arguments() -> argparse.Namespace:
         "--peers", nargs="*", choices=list(PEERS), default=list(PEERS), help="which ones; none: no peer"
     )
     parser.add_argument("--models", nargs="*", type=named_model, default=[], metavar="NAME=FOLDER")
-    parser.add_argument("--label-texts", action=argparse.BooleanOptionalAction, help="default: where labels have texts")
-    ids = "the label's id before its text, for the peers; default: yes"
-    parser.add_argument("--label-ids", action=argparse.BooleanOptionalAction, default=True, help=ids)
+    parser.add_argument(
+        "--label-texts", action=argparse.BooleanOptionalAction, default=True, help="where labels have texts"
+    )
     parser.add_argument("--json", type=Path, help="where the result goes; default WORK/DATASET/comparison.json")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "peers", help="matrices, models and predictions")
     parser.add_argument("--environment", type=Path, default=ROOT / ".venv-peers")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--again", choices=["predict", "train"], help="what to do anew although it is there")
+    parser.add_argument("--again", action="store_true", help="do everything anew")
     parser.add_argument("--rounds", type=int, default=0, help="of single texts, all systems in turn; default: none")
     return parser.parse_args()
 
@@ -98,34 +104,15 @@ def named_model(text: str) -> tuple[str, Path]:
     return name, Path(folder)
 
 
-def peers_of(
-    args: argparse.Namespace, data: elias.Dataset, work: Path, label_texts: bool
-) -> tuple[dict[str, Path], dict[str, str]]:
-    """The output folder of each peer, and why others are missing."""
-    environment = Environment(args.environment)
-    names, left_out = available(args.peers, environment)
-    matrices = shared_data(data, work, label_texts=label_texts, label_ids=args.label_ids)
-    seconds = json.loads((matrices / "data.json").read_text())["seconds"]
-    outputs = {}
+def rivals_of(names: list[str], race: Race) -> tuple[list[Measured], dict[str, str]]:
+    """The rivals that have answers, and why others are missing."""
+    found, left_out = [], {}
     for name in names:
-        peer = PEERS[name]
-        key = key_of(matrices.name, peer.settings, environment.versions_of(peer), args.threads)
-        output = work / f"{name}-{key}"
-        settings = json.dumps({**peer.settings, "threads": args.threads})
-        module = [str(environment.python), "-m", f"peers.{peer.adapter}"]
-        forget(output, args.again)
-        for step in ("train", "predict"):
-            if not (output / f"{step}.json").exists():
-                output.mkdir(parents=True, exist_ok=True)
-                print(f"{peer.title}: {step}", file=sys.stderr, flush=True)
-                problem = run([*module, step, str(matrices), str(output), settings], output / f"{step}.log")
-                if problem:
-                    left_out[name] = f"{step} failed: {problem}"
-                    break
-        else:
-            write_json(output / "about.json", {"title": peer.title, "vectorize_seconds": seconds})
-            outputs[peer.title] = output
-    return outputs, left_out
+        try:
+            found.append(measure(name, race))
+        except LeftOut as reason:
+            left_out[name] = str(reason)
+    return found, left_out
 
 
 def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path, fingerprint: str) -> Path:
@@ -136,63 +123,35 @@ def our_output(name: str, folder: Path, args: argparse.Namespace, work: Path, fi
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     output = work / f"ours-{digest.hexdigest()}"
-    forget(output, args.again)
     if not (output / "predict.json").exists():
         output.mkdir(parents=True, exist_ok=True)
         print(f"{name}: predict", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "peers.our_model", str(folder), str(args.data), str(output), str(args.threads)]
-        problem = run(command, output / "predict.log")
+        problem = run(ours("predict", args, folder, output), output / "predict.log", args.threads)
         if problem:
             sys.exit(f"{name} ({folder}): {problem}; see {output / 'predict.log'}")
     return output
 
 
-def in_turn(
-    args: argparse.Namespace, data: elias.Dataset, work: Path, outputs: dict[str, Path], label_texts: bool
-) -> dict[str, dict[str, float]]:
-    """Single texts of every system that has answered, the peers first."""
-    assert data.test is not None
+def ours(step: str, args: argparse.Namespace, folder: Path, output: Path) -> list[str]:
+    settings = json.dumps({"threads": args.threads})
+    return [sys.executable, "-m", "peers.our_model", step, str(args.data), str(folder), str(output), settings]
+
+
+def in_turn(args: argparse.Namespace, race: Race, rivals: list[Measured]) -> dict[str, dict[str, float]]:
+    """Single texts of every system that has answered and answers by itself, the rivals first."""
+    assert race.data.test is not None
     commands = {}
-    matrices = shared_data(data, work, label_texts=label_texts, label_ids=args.label_ids)
-    for peer in PEERS.values():
-        if peer.title in outputs:
-            settings = json.dumps({**peer.settings, "threads": args.threads})
-            module = [str(args.environment / "bin" / "python"), "-m", f"peers.{peer.adapter}"]
-            commands[peer.title] = [*module, "ask", str(matrices), str(outputs[peer.title]), settings]
+    for rival in rivals:
+        peer = PEERS[rival.name]
+        if not peer.base:
+            settings = json.dumps({**rival.settings, "threads": args.threads})
+            python = str(args.environment / "bin" / "python") if peer.package else sys.executable
+            folders = [str(race.inputs("final")), str(rival.model), str(rival.folder)]
+            commands[peer.title] = [python, "-m", f"peers.{peer.adapter}", "ask", *folders, settings]
     for name, folder in args.models:
-        ours = [sys.executable, "-m", "peers.our_model", str(folder), str(args.data), "ask", str(args.threads)]
-        commands[name] = ours
+        commands[name] = ours("ask", args, folder, race.work)
     print(f"single texts in turn: {', '.join(commands)}", file=sys.stderr, flush=True)
-    return ask_in_turn(commands, len(data.test), args.rounds, folders_of(ROOT))
-
-
-def forget(output: Path, again: str | None) -> None:
-    """Remove what is to be done anew, and what a training that was cut has left."""
-    cut = (output / "model").exists() and not (output / "train.json").exists()
-    if again == "train" or cut:
-        shutil.rmtree(output, ignore_errors=True)
-    elif again == "predict":
-        (output / "predict.json").unlink(missing_ok=True)
-
-
-def run(command: list[str], log: Path) -> str | None:
-    """Run a step with its output in a log; the last line of it if it fails."""
-    environment = {**os.environ, "PYTHONPATH": folders_of(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    log.write_text(done.stdout + done.stderr)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return None if done.returncode == 0 else (said or [f"exit code {done.returncode}"])[-1]
-
-
-def figures_of(output: Path) -> dict[str, float]:
-    """Times, memory and size of one system. Vectorizing counts as training, as it does in ours."""
-    found: dict[str, float] = {}
-    for name in ("train.json", "predict.json"):
-        if (output / name).exists():
-            found |= json.loads((output / name).read_text())
-    if (output / "about.json").exists():
-        found["train_seconds"] += json.loads((output / "about.json").read_text())["vectorize_seconds"]
-    return found
+    return ask_in_turn(commands, len(race.data.test), args.rounds, folders_of(ROOT))
 
 
 def show(result: dict[str, Any]) -> None:

@@ -1,14 +1,16 @@
-"""The pictures of the page in docs/figures, from a service of datasets/debian-packages that is running.
+"""The pictures in docs/figures: of the service's page, and of a report, both of the demo's model.
 
 elias serve models/debian &
-python benchmarks/screenshots.py http://127.0.0.1:8000
+python benchmarks/screenshots.py --service http://127.0.0.1:8000
+elias report models/debian datasets/debian-packages -o report
+python benchmarks/screenshots.py --report report
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +51,31 @@ def shoot(browser: Browser, base: str, name: str, act: Any, width: int = 1280, *
     page.close()
 
 
+def shoot_report(browser: Browser, folder: Path) -> None:
+    """The page of a report from top to bottom, in light and dark."""
+    for scheme in ("light", "dark"):
+        options: Any = {"color_scheme": scheme, "device_scale_factor": 0.7}  # smaller files; it is read at this size
+        page = browser.new_page(viewport={"width": 1180, "height": 900}, **options)
+        page.goto((folder / "index.html").absolute().as_uri())
+        page.screenshot(path=FIGURES / f"report-{scheme}.png", full_page=True)
+        page.close()
+
+
 def main() -> None:
-    base = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--service", metavar="URL", help="of the service that is running")
+    parser.add_argument("--report", metavar="FOLDER", type=Path, help="that `elias report` wrote")
+    args = parser.parse_args()
     path = os.environ.get("ELIAS_CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"] if os.geteuid() == 0 else [])
-        shoot(browser, base, "page-suggest", work, locale="en-US")
-        shoot(browser, base, "page-suggest-dark", work, locale="de-DE", color_scheme="dark")
-        shoot(browser, base, "page-how", look_inside, locale="en-US")
-        shoot(browser, base, "page-phone", work, width=390, is_mobile=True, locale="en-US")
+        if args.service:
+            shoot(browser, args.service, "page-suggest", work, locale="en-US")
+            shoot(browser, args.service, "page-suggest-dark", work, locale="de-DE", color_scheme="dark")
+            shoot(browser, args.service, "page-how", look_inside, locale="en-US")
+            shoot(browser, args.service, "page-phone", work, width=390, is_mobile=True, locale="en-US")
+        if args.report:
+            shoot_report(browser, args.report)
         browser.close()
 
 

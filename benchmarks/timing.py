@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -13,18 +14,26 @@ from typing import Any
 import numpy as np
 
 
-def batch_ms(call: Callable[[int], Any], rows: int, repeats: int) -> float:
-    """Median milliseconds a row of `call(i)`, i = 0 .. repeats - 1, each working on `rows` rows."""
+def batch_ms(call: Callable[[int], Any], rows: int, repeats: int, seconds: float = math.inf) -> float:
+    """Median milliseconds a row of `call(i)`, i = 0 .. repeats - 1, each working on `rows` rows; fewer repeats where
+    they would take more than `seconds`."""
     call(0)
-    return float(np.median([_timed(call, i) for i in range(repeats)])) * 1000 / rows
+    return float(np.median(_repeated(call, repeats, seconds))) * 1000 / rows
 
 
-def single_ms(call: Callable[[int], Any], repeats: int) -> tuple[float, float]:
-    """(p50, p99) milliseconds of `call(i)`."""
-    for i in range(min(10, repeats)):
-        call(i)
-    taken = [_timed(call, i) for i in range(repeats)]
+def single_ms(call: Callable[[int], Any], repeats: int, seconds: float = math.inf) -> tuple[float, float]:
+    """(p50, p99) milliseconds of `call(i)`; fewer repeats where they would take more than `seconds`."""
+    _repeated(call, min(10, repeats), seconds / 10)
+    taken = _repeated(call, repeats, seconds)
     return float(np.quantile(taken, 0.5)) * 1000, float(np.quantile(taken, 0.99)) * 1000
+
+
+def _repeated(call: Callable[[int], Any], repeats: int, seconds: float) -> list[float]:
+    """The seconds of each call, at least one."""
+    taken: list[float] = []
+    while len(taken) < repeats and sum(taken) < seconds:
+        taken.append(_timed(call, len(taken)))
+    return taken
 
 
 def _timed(call: Callable[[int], Any], i: int) -> float:

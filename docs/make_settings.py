@@ -39,13 +39,14 @@ L is the number of labels with a training row, N the number of training rows.
 | `features.min_df` | 2 from 1,000 rows on, else 1 |
 | `split.validation_rows` | the validation file; else N / 50, at least min(500, N / 10), at most 4,000; small fits: 0 |
 | `split.calibration_rows` | half of a validation file; N / 4 per fold, up to 10,000 rows N / 3; else N / 16; to 4,000 |
-| `score_model.folds` | 2 from 400 to 100,000 rows, else 0; 0 with a validation file |
+| `split.calibration_rows`, published | half of a validation file; N / 16, least min(1,500, N / 8); 100 to 5,000, or 0 |
+| `score_model.folds` | 2 from 400 to 100,000 rows, else 0; 0 with a validation file, and without the stacked ranker |
 | `score_model.hidden_units` | 32, or one per 30 calibration rows, at least 4 |
 | `score_model.epochs` | 60, or as many as make 2,000 steps of 64 rows |
 | `score_model.negatives` | small fits: 32; else 0 |
 | `run.threads` | the cores of this machine |
 
-A small fit has 400 to 10,000 training rows, words, the encoder `bag` and a learned score model
+A small fit has 400 to 10,000 training rows, words, the encoder `bag` and the stacked ranker
 ([experiment](../experiments/small-fits.md)).
 
 `network.kind=one-versus-all` has one cluster, K = L, and one stage with the epochs of both.

@@ -43,8 +43,8 @@ def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     # The page trains with default settings, which take too long here.
     read = fitting._settings_of
 
-    def smaller(given: Settings | Mapping[str, Any] | None) -> Settings:
-        return read(given).updated(SMALL)
+    def smaller(given: Settings | Mapping[str, Any] | None, recipe: Any) -> Settings:
+        return read(given, recipe).updated(SMALL)
 
     monkeypatch.setattr(fitting, "_settings_of", smaller)
     names: dict[str, Any] = {}

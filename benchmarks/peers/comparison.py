@@ -17,18 +17,20 @@ import numpy as np
 
 from elias.core.metrics import PerRow, per_row
 from elias.core.propensity import PropensityModel
-from elias.dataset import Dataset
+from elias.dataset import Dataset, Rows
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@10", "R@100")
 DRAWS = 2000
 BLOCK = 250  # draws held at once
 
 
-def score_rows(predicted: np.ndarray, data: Dataset) -> PerRow:
-    """What each test row adds to each metric. Own ids and other excluded pairs are taken out here, for everyone."""
-    assert data.test is not None
+def score_rows(predicted: np.ndarray, data: Dataset, rows: Rows | None = None) -> PerRow:
+    """What each row (default: test row) adds to each metric. Own ids and other excluded pairs are taken out here, for
+    everyone."""
+    rows = data.test if rows is None else rows
+    assert rows is not None
     propensity = PropensityModel(*data.training_counts(), data.settings.propensity_a, data.settings.propensity_b)
-    return per_row(predicted, data.test.labels, propensity, excluded=data.test.excluded)
+    return per_row(predicted, rows.labels, propensity, excluded=rows.excluded)
 
 
 def drawn(systems: Mapping[str, PerRow], *, draws: int = DRAWS, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .catalogue import PEERS, Peer
+from .catalogue import Peer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -38,7 +38,7 @@ class Environment:
         return reason
 
     def versions_of(self, peer: Peer) -> dict[str, str]:
-        return {package: self.versions[package] for package in (peer.package, *COMMON)}
+        return {package: self.versions[package] for package in sorted({peer.package, *COMMON})}
 
     def _install(self, what: list[str]) -> str | None:
         command = [str(self.python), "-m", "pip", "install", "--quiet", "-c", str(HERE / "constraints.txt"), *what]
@@ -50,13 +50,3 @@ class Environment:
         done = subprocess.run([str(self.python), "-c", _VERSIONS], capture_output=True, text=True, check=True)
         found: dict[str, str] = json.loads(done.stdout)
         return found
-
-
-def available(names: list[str], environment: Environment) -> tuple[list[str], dict[str, str]]:
-    """The peers that can run, and for the others why not."""
-    missing = {}
-    for name in names:
-        reason = environment.require(PEERS[name])
-        if reason is not None:
-            missing[name] = reason
-    return [name for name in names if name not in missing], missing

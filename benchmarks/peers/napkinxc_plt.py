@@ -1,4 +1,4 @@
-"""napkinXC: a probabilistic label tree, searched exactly, with the defaults of the package."""
+"""napkinXC: a probabilistic label tree, searched exactly; `ensemble`: several of them, averaged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from peers.runner import main
+from peers.runner import TrainingRows, main
 
 
 class LabelTree:
@@ -16,21 +16,21 @@ class LabelTree:
         from napkinxc.models import PLT
 
         folder.mkdir(parents=True, exist_ok=True)
-        self.model = PLT(str(folder), threads=threads, **settings)
+        self.model = PLT(str(folder), threads=threads, seed=0, **settings)
 
-    def prepare(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
-        pass
+    def prepare(self, rows: TrainingRows) -> None:
+        self.lists = [row.tolist() for row in np.split(rows.labels.indices, rows.labels.indptr[1:-1])]
 
-    def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
-        self.model.fit(features, [row.tolist() for row in np.split(labels.indices, labels.indptr[1:-1])])
+    def train(self, rows: TrainingRows) -> None:
+        self.model.fit(rows.features, self.lists)
 
     def load(self) -> None:
         self.model.load()
 
-    def predict(self, features: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-        n = int(features.shape[0])
+    def predict(self, inputs: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
+        n = int(inputs.shape[0])
         labels, scores = np.full((n, k), -1, dtype=np.int32), np.zeros((n, k), dtype=np.float32)
-        for row, found in enumerate(self.model.predict_proba(features, top_k=k)):
+        for row, found in enumerate(self.model.predict_proba(inputs, top_k=k)):
             if found:
                 labels[row, : len(found)], scores[row, : len(found)] = zip(*found, strict=True)
         return labels, scores

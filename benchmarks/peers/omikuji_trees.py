@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from peers.runner import main
+from peers.runner import TrainingRows, main
 
 
 class Trees:
     def __init__(self, folder: Path, settings: dict[str, Any], threads: int) -> None:
-        self.folder, self.settings, self.threads = folder, settings, threads
-        self.rows = folder.with_name("train.txt")
+        self.folder, self.threads = folder, threads
+        self.settings = {name: value for name, value in settings.items() if name != "beam_size"}  # of training
+        self.beam_size = settings["beam_size"]
+        self.rows = folder.with_name(folder.name + ".txt")
 
-    def prepare(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
-        write_rows(self.rows, features, labels)
+    def prepare(self, rows: TrainingRows) -> None:
+        write_rows(self.rows, rows.features, rows.labels)
 
-    def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
+    def train(self, rows: TrainingRows) -> None:
         import omikuji
 
         parameters = omikuji.Model.default_hyper_param()
@@ -40,16 +42,17 @@ class Trees:
         self.model.init_prediction_thread_pool(self.threads)
         self.pool = ThreadPoolExecutor(self.threads)
 
-    def predict(self, features: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-        n = int(features.shape[0])
+    def predict(self, inputs: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
+        n = int(inputs.shape[0])
         labels, scores = np.full((n, k), -1, dtype=np.int32), np.zeros((n, k), dtype=np.float32)
-        bounds, columns, values = features.indptr.tolist(), features.indices.tolist(), features.data.tolist()
+        bounds, columns, values = inputs.indptr.tolist(), inputs.indices.tolist(), inputs.data.tolist()
 
         def answer(row: int) -> None:
             start, end = bounds[row], bounds[row + 1]
             if start == end:
                 return
-            found = self.model.predict(list(zip(columns[start:end], values[start:end], strict=True)), top_k=k)
+            pairs = list(zip(columns[start:end], values[start:end], strict=True))
+            found = self.model.predict(pairs, beam_size=self.beam_size, top_k=k)
             if found:
                 labels[row, : len(found)], scores[row, : len(found)] = zip(*found, strict=True)
 

@@ -1,9 +1,11 @@
-"""A trained model of ours, in a process of its own as the peers are.
+"""A model of ours, in a process of its own as the peers are.
 
-    python -m peers.our_model MODEL DATASET OUTPUT THREADS      OUTPUT/predictions.npz, OUTPUT/predict.json
-    python -m peers.our_model MODEL DATASET ask THREADS         answers questions of in_turn.py
+    python -m peers.our_model fit DATASET MODEL OUTPUT SETTINGS      trains MODEL; OUTPUT/train.json
+    python -m peers.our_model predict DATASET MODEL OUTPUT SETTINGS  OUTPUT/predictions.npz, OUTPUT/predict.json
+    python -m peers.our_model ask DATASET MODEL OUTPUT SETTINGS      answers questions of in_turn.py
 
-Training seconds are those of the steps in MODEL.run, if it is still there.
+SETTINGS is JSON: threads, and for `fit` members and settings. Training seconds are those of the steps in MODEL.run, so
+a fit that was interrupted and continued counts in full.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ import numpy as np
 from timing import peak_bytes
 
 import elias
-from elias.core.errors import InputError
+from elias.core.errors import EliasError, InputError
+from elias.core.metrics import calibration_error_of
 from elias.model.evaluate import evaluate_model
 from peers.in_turn import answer_questions
 from peers.runner import K, timed, write, write_predictions
 
 
 def main() -> None:
-    folder, dataset, output, threads = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+    step, dataset, folder, output = sys.argv[1], *map(Path, sys.argv[2:5])
+    given = json.loads(sys.argv[5])
     data = elias.load_dataset(dataset)
+    if step == "fit":
+        from elias.pipeline.fit import fit_to
+
+        settings = elias.Settings().updated({**given["settings"], "run.threads": given["threads"]})
+        fit_to(data, folder, settings=settings, members=given["members"], force=True)
+        write(output / "train.json", {"train_peak_bytes": peak_bytes(), **trained(folder)})
+        return
     assert data.test is not None
     started = time.perf_counter()
-    model = elias.load(folder, threads=threads)
+    model = elias.load(folder, threads=given["threads"])
     load_seconds = time.perf_counter() - started
     texts, inputs = data.test.texts, data.test.texts if data.test.texts is not None else data.test.vectors
     assert inputs is not None
@@ -37,15 +48,16 @@ def main() -> None:
     def answer(rows: Sequence[int]) -> None:
         model.predict([inputs[row] for row in rows] if texts is not None else inputs[rows], K)
 
-    if sys.argv[3] == "ask":
+    if step == "ask":
         answer_questions(lambda: answer)
         return
-    found = evaluate_model(model, data)
-    labels = in_numbers_of(data, list(model.labels.ids), found.predictions.labels)
-    write_predictions(output / "predictions.npz", labels, found.predictions.scores)
+    found = evaluate_model(model, data).predictions
+    labels = in_numbers_of(data, list(model.labels.ids), found.labels)
+    write_predictions(output / "predictions.npz", labels, found.scores)
+    error = calibration_error_of(labels, found.scores, data.test.labels)
     speed = timed(answer, len(data.test))
     peak = {"load_seconds": load_seconds, "predict_peak_bytes": peak_bytes()}
-    write(output / "predict.json", {**peak, **speed, **trained(folder)})
+    write(output / "predict.json", {**peak, **speed, "calibration_error": error, **trained(folder)})
 
 
 def in_numbers_of(data: elias.Dataset, names: list[str], labels: np.ndarray) -> np.ndarray:
@@ -68,4 +80,7 @@ def trained(folder: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EliasError as problem:
+        sys.exit(str(problem))

@@ -1,56 +1,54 @@
 """PECOS XR-Linear: a label tree over the labels' mean features (PIFA), one linear classifier per edge.
 
-Defaults of the package; predicted with the beam it recommends.
+beam_size            of the search; 10 is the package's default
+negative_sampling    tfn (default): teacher forcing; tfn+man: negatives that the layers above find, too
+trees                more than one: trees of different seeds, whose scores are averaged
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from peers.runner import main
+from peers.runner import TrainingRows, best_of_rows, main
 
 
 class XrLinear:
     def __init__(self, folder: Path, settings: dict[str, Any], threads: int) -> None:
-        self.folder, self.beam_size, self.threads = folder, settings["beam_size"], threads
+        self.settings, self.threads = settings, threads
+        self.folders = [folder / str(seed) for seed in range(settings.get("trees", 1))]
 
-    def prepare(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
+    def prepare(self, rows: TrainingRows) -> None:
         pass
 
-    def train(self, features: sp.csr_matrix, labels: sp.csr_matrix) -> None:
+    def train(self, rows: TrainingRows) -> None:
         from pecos.xmc import Indexer, LabelEmbeddingFactory
         from pecos.xmc.xlinear.model import XLinearModel
 
-        of_labels = LabelEmbeddingFactory.create(labels, features, method="pifa", threads=self.threads)
-        tree = Indexer.gen(of_labels, indexer_type="hierarchicalkmeans", threads=self.threads)
-        XLinearModel.train(features, labels, C=tree, threads=self.threads).save(str(self.folder))
+        features, labels, threads = rows.features, rows.labels, self.threads
+        scheme = self.settings.get("negative_sampling", "tfn")
+        of_labels = LabelEmbeddingFactory.create(labels, features, method="pifa", threads=threads)
+        for seed, folder in enumerate(self.folders):
+            tree = Indexer.gen(of_labels, indexer_type="hierarchicalkmeans", seed=seed, threads=threads)
+            model = XLinearModel.train(features, labels, C=tree, negative_sampling_scheme=scheme, threads=threads)
+            folder.mkdir(parents=True, exist_ok=True)
+            model.save(str(folder))
 
     def load(self) -> None:
         from pecos.xmc.xlinear.model import XLinearModel
 
-        self.model = XLinearModel.load(str(self.folder), is_predict_only=True)
+        self.models = [XLinearModel.load(str(folder), is_predict_only=True) for folder in self.folders]
 
-    def predict(self, features: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-        threads = 1 if features.shape[0] == 1 else self.threads  # rows are what it shares among threads
-        found = self.model.predict(features, only_topk=k, beam_size=self.beam_size, threads=threads)
-        return best_of_rows(found.tocsr(), k)
-
-
-def best_of_rows(matrix: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """A sparse matrix of scores as labels and scores, best first."""
-    n = int(matrix.shape[0])
-    labels, scores = np.full((n, k), -1, dtype=np.int32), np.zeros((n, k), dtype=np.float32)
-    rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -matrix.data, rows))
-    places = np.arange(len(order)) - matrix.indptr[:-1][rows]
-    kept = places < k
-    labels[rows[kept], places[kept]] = matrix.indices[order][kept]
-    scores[rows[kept], places[kept]] = matrix.data[order][kept]
-    return labels, scores
+    def predict(self, inputs: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
+        threads = 1 if inputs.shape[0] == 1 else self.threads  # rows are what it shares among threads
+        beam = self.settings["beam_size"]
+        found = [model.predict(inputs, only_topk=k, beam_size=beam, threads=threads) for model in self.models]
+        return best_of_rows(sp.csr_matrix(reduce(add, found) / len(found)), k)
 
 
 if __name__ == "__main__":

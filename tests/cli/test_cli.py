@@ -54,12 +54,12 @@ def test_help_lists_the_commands() -> None:
     """That it imports nothing heavy, and so is quick, is tested in test_architecture.py."""
     done = elias("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("check", "fit", "predict", "evaluate", "inspect", "compact", "serve"):
+    for name in ("check", "fit", "predict", "evaluate", "inspect", "report", "compact", "serve"):
         assert name in done.stdout
 
 
 def test_help_of_every_command(run: Run) -> None:
-    for name in ("check", "fit", "predict", "evaluate", "inspect", "compact", "serve"):
+    for name in ("check", "fit", "predict", "evaluate", "inspect", "report", "compact", "serve"):
         code, out, err = run(name, "--help")
         assert (code, err) == (0, "")
         assert f"usage: elias {name}" in out
@@ -102,6 +102,11 @@ def test_help_of_every_command(run: Run) -> None:
         (["evaluate", "MODEL", "DATA", "--per-label", "NEW.xlsx"], 2, "name it .csv or .tsv"),
         (["inspect", "MODEL", "--label", "label-0x"], 2, "did you mean"),
         (["inspect", "MODEL", "--cluster", "4"], 2, "clusters 0 to 3"),
+        (["report", "MODEL", "DATA", "-o", "MODEL"], 6, "pass --force to replace it"),
+        (["report", "MODEL", "DATA", "-o", "MODEL", "--force"], 6, "is not a report"),
+        (["report", "MODEL", "DATA", "-o", ".."], 2, "not a name"),
+        (["report", "MODEL", "DATA", "-o", "NEW", "--run", "missing"], 6, "there is no such folder"),
+        (["report", "DATA", "DATA", "-o", "NEW"], 5, "no config.json"),
         (["check", "nothing here"], 3, "nothing here"),
     ],
 )
@@ -141,6 +146,15 @@ def test_check(tiny_dataset: Path) -> None:
     assert re.search(r"recognized +train.jsonl, test.jsonl with labels.tsv", done.stdout)
     assert re.search(r"A fit needs about 0\.\d GiB of memory", done.stdout)
     assert re.search(r"and about \d+ s on 2 cores", done.stdout)
+
+
+def test_check_for_a_gpu_that_is_not_here(run: Run, tiny_dataset: Path) -> None:
+    code, out, _ = run("check", tiny_dataset, "--set", "run.device=cuda")
+    assert code == 0
+    host, gpu = out[out.index("GiB of memory") :].split("GiB of GPU memory:")
+    assert "word embeddings" in gpu
+    assert "word embeddings" not in host
+    assert "python, torch, numba" in host
 
 
 def test_check_as_json_and_defects(run: Run, tiny_dataset: Path, tmp_path: Path) -> None:

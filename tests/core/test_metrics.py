@@ -21,6 +21,7 @@ from elias.core.metrics import (
     evaluate,
     format_metrics,
     per_label,
+    recall_curve,
 )
 from elias.core.propensity import PropensityModel
 
@@ -119,6 +120,8 @@ def test_evaluate_agrees_with_the_reference(problem: Problem) -> None:
         assert got[name] == pytest.approx(value, abs=1e-9), name
         assert 0 <= got[name] <= 100 + 1e-9
     assert got.rows + got.rows_without_labels == len(right)
+    curve = recall_curve(predicted, matrix_of(right, len(counts)), 10, excluded=matrix_of(excluded, len(counts)))
+    assert [curve[k - 1] for k in RECALL_KS] == pytest.approx([expected[f"R@{k}"] for k in RECALL_KS], abs=1e-9)
     assert np.array_equal(predicted, before)
 
 

@@ -38,6 +38,7 @@ def test_a_change_leaves_the_original_alone() -> None:
         ("stage2.", 5, 'unknown setting "stage2."'),
         ("stage2.epochs", "many", "stage2.epochs=many: must be a whole number"),
         ("stage2.epochs", 2.5, "must be a whole number"),
+        ("stage2.epochs", True, "stage2.epochs=true: must be a whole number"),
         ("stage2.epochs", float("inf"), "must be a whole number"),
         ("stage2.epochs", -1, "stage2.epochs=-1: must be at least 0"),
         ("encoder.dropout", 1.5, "must be at most 0.99"),
@@ -108,6 +109,12 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
         (1500, {"ranking.kind": "none"}, {}, (0, 0)),
         (1500, {}, {"dense_dim": 9}, (0, 0)),
         (1500, {}, {"own_validation": 400}, (200, 0)),
+        (1500, {"ranking.kind": "published"}, {}, (187, 0)),
+        (1500, {"ranking.kind": "published", "score_model.folds": 3}, {}, (187, 0)),
+        (1500, {"ranking.kind": "published", "published.calibration": False}, {}, (0, 0)),
+        (1500, {"ranking.kind": "published", "split.calibration_rows": 70}, {}, (70, 0)),
+        (300, {"ranking.kind": "published"}, {}, (0, 0)),  # fewer than 100 could be held out
+        (300_000, {"ranking.kind": "published"}, {}, (5000, 0)),  # as in the paper
     ],
 )
 def test_few_rows_are_drawn_several_times(
@@ -125,7 +132,7 @@ def test_few_rows_are_drawn_several_times(
         (10_001, {}, {}, False),
         (399, {}, {}, False),  # no score model: the network ranks
         (5000, {"ranking.kind": "none"}, {}, False),
-        (5000, {"score_model.kind": "product"}, {}, False),
+        (5000, {"ranking.kind": "published"}, {}, False),
         (5000, {"encoder.kind": "transformer"}, {}, False),
         (5000, {}, {"dense_dim": 9}, False),
     ],

@@ -108,6 +108,24 @@ def test_lf_json_with_repeated_label_uids_falls_back_to_numbers(tmp_path: Path) 
     assert notes(data)[LABEL_UIDS_REPEATED] == 1
 
 
+def test_raw_json_without_label_features_is_read_before_the_sparse_features_beside_it(tmp_path: Path) -> None:
+    """Amazon-670K: the two downloads of the repository in one folder."""
+    for name, targets in (("trn", [[4, 0], [1]]), ("tst", [[5]])):
+        rows = [{"uid": f"{name}{n}", "title": "t", "content": "c", "target_ind": of} for n, of in enumerate(targets)]
+        body = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.raw.json.gz").write_bytes(gzip.compress(body.encode()))
+    (tmp_path / "train.txt").write_text("2 3 6\n4,0 1:0.5\n1 0:1.0\n")
+    (tmp_path / "test.txt").write_text("1 3 6\n5 2:1.0\n")
+    data = load_dataset(tmp_path)
+    assert texts(data.train) == ["t c", "t c"]
+    assert dense(data.train) == [[1, 0, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0]]
+    assert dense(data.test) == [[0, 0, 0, 0, 0, 1]]
+    assert data.labels.ids == ["0", "1", "2", "3", "4", "5"]
+    assert data.labels.texts == [""] * 6
+    assert notes(data)[UNREAD_FILE] == 2
+    assert "labels are numbers" in data.layout
+
+
 def write_npz(folder: Path) -> None:
     sp.save_npz(folder / "X.trn.npz", sp.csr_matrix([[0.5, 0], [0, 1]]))
     sp.save_npz(folder / "Y.trn.npz", sp.csr_matrix([[1, 0, 1], [0, 0, 0]]))

@@ -276,3 +276,14 @@ def test_inputs_know_their_length(bow: sp.csr_matrix) -> None:
     assert len(Inputs(bow=bow)) == ROWS
     assert len(Inputs(vectors=np.zeros((3, 2)))) == 3
     assert len(Inputs()) == 0
+
+
+def test_rows_taken_alone_are_encoded_as_among_all(bag: BagEncoder, bow: sp.csr_matrix) -> None:
+    rows = np.array([5, 0, 3, 3])
+    vectors = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float16)
+    dense = DenseEncoder(DIM, radius=3.0, dropout=0.5)
+    for encoder, prepared in ((bag, bow), (dense, vectors)):
+        alone = encoder.take(prepared, rows)
+        for context in (None, context_on(rows)):
+            found = encoder.encode(alone, np.arange(4), context)
+            assert torch.equal(found, encoder.encode(prepared, rows, context))

@@ -19,6 +19,7 @@ from elias.core.errors import InputError, ModelError
 from elias.core.sparse_files import open_csr, write_csr
 from elias.core.tokenize import Vocabulary, tokenize
 from elias.dataset.rows import TextColumn
+from elias.encoders import centroids
 from elias.encoders.centroids import label_centroids, normalize_rows, psi
 from elias.encoders.tfidf import TfIdf
 
@@ -182,6 +183,21 @@ def test_psi_and_normalized_rows() -> None:
     np.testing.assert_allclose(normalize_rows(sp.csr_matrix(bow)).toarray(), expected[:, :2], rtol=1e-6)
     with pytest.raises(InputError, match="3 rows of bow, 2 of phi"):
         psi(bow, phi[:2])
+
+
+def test_psi_of_blocks_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows without words, and words in any order, as users' matrices have them."""
+    rng = np.random.default_rng(0)
+    dense = rng.random((11, 6)) * (rng.random((11, 6)) < 0.4)
+    bow, phi = sp.csr_matrix(dense, dtype=np.float32), rng.normal(size=(11, 4)).astype(np.float32)
+    for row in range(11):
+        inside = slice(bow.indptr[row], bow.indptr[row + 1])
+        bow.indices[inside], bow.data[inside] = bow.indices[inside][::-1].copy(), bow.data[inside][::-1].copy()
+    bow.has_sorted_indices = False
+    monkeypatch.setattr(centroids, "ROWS_AT_ONCE", 3)
+    joined = psi(bow, phi)
+    assert joined.has_canonical_format
+    np.testing.assert_array_equal(joined.toarray(), np.hstack([normalize_rows(bow).toarray(), normalize_rows(phi)]))
 
 
 def test_csr_is_mapped_and_checked(tmp_path: Path) -> None:

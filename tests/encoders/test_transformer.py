@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import elias
-from elias.core.errors import InputError
+from elias.core.errors import InputError, SettingsError
 from elias.core.files import read_tensors
 from elias.core.settings import EncoderSettings
 from elias.encoders import Inputs, load_encoder
@@ -38,8 +38,34 @@ def test_phi_is_its_formula(make: Make, tiny_bert: Path, pooling: str, frozen: b
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_saved_and_loaded_is_the_same_bit_for_bit(make: Make, tmp_path: Path, frozen: bool) -> None:
-    encoder = make(frozen=frozen, pooling="cls", max_length=7)
+def test_without_a_head_phi_is_the_vector_of_the_transformer(make: Make, tiny_bert: Path, frozen: bool) -> None:
+    encoder = make(head="none", pooling="cls", frozen=frozen, dropout=0.5)
+    prepared = encoder.prepare(Inputs(texts=TEXTS))
+    h = torch.from_numpy(slow_h(tiny_bert, "cls", max_length=16))
+    torch.testing.assert_close(encoder.encode(prepared, ROWS), h, rtol=1e-4, atol=1e-5)
+    assert ((h.norm(dim=1) - 3.0).abs() > 0.5).all(), "phi has its own length, not encoder.radius"
+    assert not any(name.startswith("head.") for name, _ in encoder.module().named_parameters())
+    if frozen:  # dropout on phi alone
+        phi = encoder.encode(prepared, ROWS, context_on(ROWS))
+        assert 0.3 < (phi == 0).float().mean() < 0.7
+        torch.testing.assert_close(phi, torch.where(phi == 0, 0.0, 2 * h), rtol=1e-4, atol=1e-5)
+    else:
+        encoder.encode(prepared, ROWS, context_on(ROWS)).sum().backward()
+        word = encoder.transformer.get_input_embeddings().weight.grad
+        assert word is not None
+        assert word.any()
+
+
+def test_without_a_head_on_another_encoder_is_refused() -> None:
+    for kind in ("auto", "bag", "hybrid", "vectors"):
+        with pytest.raises(SettingsError, match=f"encoder.head=none with encoder.kind={kind}.*encoder.head=residual"):
+            elias.Settings().updated({"encoder.kind": kind, "encoder.head": "none"})
+
+
+@pytest.mark.parametrize("head", ["residual", "none"])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_saved_and_loaded_is_the_same_bit_for_bit(make: Make, tmp_path: Path, frozen: bool, head: str) -> None:
+    encoder = make(frozen=frozen, pooling="cls", max_length=7, head=head)
     if not frozen:  # as after training
         for parameter in encoder.transformer.parameters():
             parameter.data += 0.01
@@ -48,7 +74,8 @@ def test_saved_and_loaded_is_the_same_bit_for_bit(make: Make, tmp_path: Path, fr
     (tmp_path / "encoder").rename(tmp_path / "elsewhere")
     loaded = load_encoder(tmp_path / "elsewhere")
     assert isinstance(loaded, TransformerEncoder)
-    assert (loaded.frozen, loaded.pooling, loaded.max_length, loaded.dim) == (frozen, "cls", 7, DIM)
+    own = loaded.settings
+    assert (own.frozen, own.pooling, own.max_length, own.head, loaded.dim) == (frozen, "cls", 7, head, DIM)
     assert torch.equal(loaded.encode(loaded.prepare(Inputs(texts=TEXTS)), ROWS), expected)
     context = context_on(ROWS)
     prepared = encoder.prepare(Inputs(texts=TEXTS))
@@ -229,3 +256,51 @@ def test_a_model_with_minilm_is_fitted_saved_and_loaded(tmp_path: Path, kind: st
     model.save(tmp_path / "model")
     again = elias.load(tmp_path / "model").predict(asked, k=3)
     np.testing.assert_array_equal(again.scores, found.scores)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_rows_taken_alone_are_encoded_as_among_all(make: Make, frozen: bool) -> None:
+    encoder, rows = make(frozen=frozen), np.array([3, 0, 2])
+    prepared = encoder.prepare(Inputs(texts=TEXTS))
+    alone = encoder.take(prepared, rows)
+    assert torch.equal(encoder.encode(alone, np.arange(3)), encoder.encode(prepared, rows))
+    context = context_on(rows)
+    assert torch.equal(encoder.encode(alone, np.arange(3), context), encoder.encode(prepared, rows, context))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_checkpointing_changes_memory_and_not_gradients(make: Make, frozen: bool) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        encoder = make(frozen=frozen, checkpointing=checkpointing)
+        assert encoder.transformer.is_gradient_checkpointing == (checkpointing and not frozen)
+        encoder.encode(encoder.prepare(Inputs(texts=TEXTS)), ROWS, context_on(ROWS))[:, 0].sum().backward()
+        gradients.append([p.grad for p in encoder.module().parameters() if p.grad is not None])
+    assert gradients[0]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True)), "dropout draws the same again"
+
+
+def test_compile_wraps_the_transformer_in_training_alone(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch.compile makes of it is torch's; it needs a C++ compiler, which may not be there."""
+    calls = []
+
+    def compiled(transformer: torch.nn.Module, *, dynamic: bool) -> object:
+        assert dynamic, "the number of tokens changes from batch to batch"
+        return lambda **inputs: calls.append(1) or transformer(**inputs)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    encoder, plain = make(frozen=False, compile=True), make(frozen=False)
+    prepared, context = encoder.prepare(Inputs(texts=TEXTS)), context_on(ROWS)
+    assert torch.equal(encoder.encode(prepared, ROWS), plain.encode(prepared, ROWS))
+    assert not calls
+    assert torch.equal(encoder.encode(prepared, ROWS, context), plain.encode(prepared, ROWS, context))
+    assert calls == [1]
+
+
+def test_auto_is_float32_on_a_cpu_and_bfloat16_on_a_gpu(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert EncoderSettings().precision == "auto"
+    encoder, full = make(precision="auto"), make(precision="float32")
+    assert not encoder.in_bfloat16
+    monkeypatch.setattr(TransformerEncoder, "device", torch.device("cuda"))
+    assert encoder.in_bfloat16
+    assert not full.in_bfloat16

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from elias.evaluation.inspect import ASSIGNED, clusters_of_label, labels_of_cluster, overview
+from elias.evaluation.edge_analysis import ASSIGNED
+from elias.evaluation.inspect import clusters_of_label, labels_of_cluster, overview
 from elias.model.model import Model
 
 

@@ -8,12 +8,16 @@ import numpy as np
 import torch
 
 import helpers.dense_equations as dense
+from elias.core.devices import upload
 from elias.core.embedding_table import EmbeddingTable, GradientBuffer
 from elias.core.noise import Noise
 from elias.core.ragged import Ragged
+from elias.core.settings import StageSettings
+from elias.encoders.dense import DenseEncoder
 from elias.encoders.encoder import TrainingContext
 from elias.index.label_index import LabelIndex
 from elias.network.network import Batch, Network, SearchSettings
+from elias.training.trainer import Optimizer
 
 
 class GivenPhi:
@@ -63,9 +67,16 @@ def gradients_of(network: Network, phi: torch.Tensor, batch: Batch, lambda_: flo
         total = torch.zeros_like(table.values)
         for owner, rows, gradient in context.buffer.gradients():
             if owner is table:
-                total.index_add_(0, rows, gradient)
+                total += dense_gradient(table, rows, gradient)
         found[name] = total
     return {name: np.asarray(value) for name, value in found.items()}
+
+
+def dense_gradient(table: EmbeddingTable, rows: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient of some rows (numbers, or one bool per row) as one of all."""
+    if rows.dtype == torch.bool:
+        return gradient * rows[:, None]
+    return torch.zeros_like(table.values).index_add_(0, rows, gradient)
 
 
 def random_case(rng: np.random.Generator) -> tuple[Network, np.ndarray, int, Ragged]:
@@ -83,3 +94,34 @@ def random_case(rng: np.random.Generator) -> tuple[Network, np.ndarray, int, Rag
     network = small_network(rng, index, dim, search, threads=int(rng.integers(1, 4)))
     phi = (rng.normal(size=(5, dim)) * rng.choice([0.01, 1.0, 5.0])).astype(np.float32)
     return network, phi, int(rng.integers(1, n_labels + 3)), dense.random_ragged(rng, 5, n_labels, 5)
+
+
+def network_on(
+    device: torch.device, *, learned: bool, kind: type[Network] = Network, n_labels: int = 50
+) -> tuple[Network, np.ndarray, Batch]:
+    """A network on a device that can be trained whole, vectors for its encoder, and a batch of 5 rows."""
+    rng = np.random.default_rng(0)
+    index = LabelIndex.from_clusters(rng.integers(0, 8, n_labels), 8)
+    if learned:
+        index = dense.random_index(rng, 8, n_labels, density=0.4, beta=3.0)
+    encoder = DenseEncoder(6, radius=3.0, dropout=0.2)
+    linear = torch.nn.Linear(6, 8)
+    values = [torch.from_numpy(rng.normal(size=(n_labels, width)).astype(np.float32)) for width in (6, 1)]
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(rng.normal(size=linear.weight.shape)))
+        linear.bias.zero_()
+    encoder.to(device)
+    tables = [EmbeddingTable(value.to(device)) for value in values]
+    settings = SearchSettings(beam_size=3, shortlist_size=10, random_clusters=True)
+    network = kind(encoder, linear.to(device), index, *tables, settings)
+    return network, rng.normal(size=(5, 6)).astype(np.float32), random_batch(rng, 5, n_labels)
+
+
+def make_steps(network: Network, vectors: np.ndarray, batch: Batch, parents: np.ndarray, **settings: Any) -> None:
+    """Two steps: in the second one optimizer state and pending decay are there."""
+    optimizer = Optimizer(network, StageSettings(epochs=1, batch_size=len(batch.rows), **settings))
+    for step in range(2):
+        buffer = GradientBuffer(rates=optimizer.immediate_rates(1.0))
+        context = TrainingContext(buffer, Noise(1), upload(batch.rows, network.device), batch.rows)
+        network.loss(vectors, batch, parents, context, 0.05).backward()  # type: ignore[no-untyped-call]
+        optimizer.step(buffer, 1.0, step, last=step == 1)

@@ -32,6 +32,7 @@ STACKED: dict[str, Any] = {  # with the stacked ranker and probabilities
     "score_model.epochs": 5,
     "score_model.hidden_units": 4,
 }
+PUBLISHED: dict[str, Any] = {**SMALL, "ranking.kind": "published", "split.calibration_rows": 100}  # T + p q
 NEITHER: dict[str, Any] = {"clustering.clusters": 2, "stage1.epochs": 1, "stage2.epochs": 0}  # hardly a network
 PATIENCE = 90  # seconds for anything to happen
 

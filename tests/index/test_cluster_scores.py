@@ -12,11 +12,13 @@ import helpers.dense_equations as dense
 from elias import kernels
 from elias.core.noise import Noise
 from elias.core.predictions import PAD
+from elias.core.ragged import Ragged
 from elias.index.cluster_scores import (
     cluster_scores,
     fill_free,
     join_parents,
     log_cluster_scores,
+    parents_of_rows,
     top_k,
     top_k_reference,
 )
@@ -73,27 +75,28 @@ def test_the_beam_is_the_dense_formula() -> None:
 
 def test_parents_join_the_beam_once_and_only_where_they_are_missing() -> None:
     beam = torch.tensor([[3, 1], [0, 2], [2, 3]])
-    parents, rows = torch.tensor([1, 4, 4, -1, 5, 0, 1]), torch.tensor([0, 0, 0, 1, 2, 2, 2])
-    joined = join_parents(beam, parents, rows, 3, Noise(0), torch.arange(3), 6)
+    positives = Ragged(np.array([0, 3, 4, 7]), np.arange(7))
+    parents = parents_of_rows(positives, np.array([1, 4, 4, PAD, 5, 0, 1]))
+    assert parents.tolist() == [[1, 4, PAD], [PAD] * 3, [0, 1, 5]]
+    joined = join_parents(beam, torch.from_numpy(parents), 3, Noise(0), torch.arange(3), 6)
     assert torch.equal(joined[:, :2], beam)
     assert [sorted(row) for row in joined[:, 2:].tolist()] == [[PAD, PAD, 4], [PAD, PAD, PAD], [0, 1, 5]]
 
 
 def test_parents_that_do_not_fit_are_sampled_by_row_and_noise() -> None:
-    beam, parents = torch.tensor([[0], [0]]), torch.arange(1, 21).repeat(2)
-    rows = torch.arange(2).repeat_interleave(20)
+    beam, parents = torch.tensor([[0], [0]]), torch.arange(1, 21).repeat(2, 1)
 
     def sample(key: int, numbers: list[int]) -> list[list[int]]:
-        return join_parents(beam, parents, rows, 4, Noise(key), torch.tensor(numbers), 21)[:, 1:].tolist()
+        return join_parents(beam, parents, 4, Noise(key), torch.tensor(numbers), 21)[:, 1:].tolist()
 
     first = sample(1, [7, 8])
     assert all(len(set(row)) == 4 and min(row) > 0 for row in first)
     assert first[0] != first[1]
     assert sample(1, [8, 7]) == first[::-1], "a draw belongs to the row, wherever it stands in the batch"
     assert sample(2, [7, 8]) != first
-    assert join_parents(beam, parents, rows, 0, Noise(1), torch.arange(2), 21).tolist() == [[0], [0]]
-    none = torch.empty(0, dtype=torch.long)
-    assert join_parents(beam, none, none, 1, Noise(1), torch.arange(2), 21).tolist() == [[0, PAD]] * 2
+    assert join_parents(beam, parents, 0, Noise(1), torch.arange(2), 21).tolist() == [[0], [0]]
+    none = torch.from_numpy(parents_of_rows(Ragged.empty(2), np.arange(21)))
+    assert join_parents(beam, none, 1, Noise(1), torch.arange(2), 21).tolist() == [[0, PAD]] * 2
 
 
 def test_free_slots_take_random_clusters_that_are_new_to_their_row() -> None:

@@ -75,3 +75,22 @@ def test_pruning_keeps_the_strongest_and_renormalizes() -> None:
     assert index.prune(keep=1).labels.tolist() == [2, 2], "ties go to the lower label"
     assert index.prune(keep=0).n_edges == 0
     assert index.prune(keep=99).labels.tolist() == index.labels.tolist()
+
+
+def test_pruning_by_edge_score() -> None:
+    logits = np.float32([0.0, np.log(2), np.log(3), np.log(4), 5.0])  # softmax .1 .2 .3 .4, and 1
+    index = LabelIndex(
+        indptr=np.array([0, 4, 4, 5]), labels=np.int32([0, 2, 5, 6, 2]), n_labels=7, logits=logits, beta=2.0
+    )
+    np.testing.assert_allclose(index.edge_scores(), [0.2, 0.4, 0.6, 0.8, 1.0], rtol=1e-6)
+    pruned = index.prune(below=0.5)
+    assert pruned.indptr.tolist() == [0, 2, 2, 3]
+    assert pruned.labels.tolist() == [5, 6, 2]
+    np.testing.assert_allclose(pruned.probabilities(), [3 / 7, 4 / 7, 1.0], rtol=1e-6)
+    assert (index.n_reachable(), pruned.n_reachable()) == (4, 3), "label 0 has no other edge"
+    assert index.prune(below=0.5, keep_parents=True).labels.tolist() == [0, 5, 6, 2]
+    assert index.prune(below=1.0).labels.tolist() == [2], "an edge that scores exactly as much stays"
+    assert index.prune(below=0.3, keep=1).labels.tolist() == [6, 2], "both limits hold"
+    assert index.prune().labels.tolist() == index.labels.tolist()
+    fixed = LabelIndex.from_clusters(np.array([2, 0, -1, 2]), 4)
+    assert fixed.prune(below=1.0).n_edges == 3, "every edge of stage 1 scores 1"

@@ -50,22 +50,46 @@ def test_pruning_keeps_every_label_reachable(tiny_model: Model) -> None:
     assert compact(tiny_model, prune=10**6).network.index.n_edges == tiny_model.network.index.n_edges
 
 
+def test_pruning_by_edge_score(tiny_model: Model) -> None:
+    before = tiny_model.network.learned_index()
+    limit = float(np.median(before.edge_scores()))
+    smaller = compact(tiny_model, prune_below=limit)
+    index, strict = smaller.network.index, before.prune(below=limit)
+    assert 0 < strict.n_edges <= index.n_edges < before.n_edges
+    assert set(index.labels.tolist()) == set(before.labels.tolist())
+    done = smaller.about["compacted"]
+    assert (done["edges"], done["edges_cut"]) == (index.n_edges, before.n_edges - index.n_edges)
+    assert done["labels_kept_reachable"] == before.n_reachable() - strict.n_reachable()
+    everything = compact(tiny_model, prune_below=1.0).network.index
+    assert everything.n_edges >= before.n_reachable(), "each label's strongest edge stays"
+    assert compact(tiny_model, prune_below=0.0).network.index.n_edges == before.n_edges
+
+
 def test_what_makes_no_sense(tiny_model: Model) -> None:
     with pytest.raises(InputError, match=r"float16.*must be one of"):
         compact(tiny_model, precision="float16")
     with pytest.raises(InputError, match="prune=0"):
         compact(tiny_model, prune=0)
+    with pytest.raises(InputError, match=r"prune_below=1\.5: edge scores are from 0 to 1"):
+        compact(tiny_model, prune_below=1.5)
+    with pytest.raises(InputError, match="prune_below=nan"):
+        compact(tiny_model, prune_below=float("nan"))
     with pytest.raises(InputError, match="int8 already"):
         compact(compact(tiny_model, precision="int8"), precision="bfloat16")
 
 
 def test_the_command(tiny_model_folder: Path, tiny_dataset: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
-    options = ("--precision", "bfloat16", "--prune", "20", "--data", tiny_dataset)
+    options = ("--precision", "bfloat16", "--prune", "20", "--prune-below", "0.2", "--data", tiny_dataset)
     done = run("compact", tiny_model_folder, "-o", small, *options)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "P@1" in done.stdout
+    edges = elias.load(tiny_model_folder).network.index.n_edges
+    cut = edges - elias.load(small).network.index.n_edges
+    assert cut > 0
+    assert lines[2].startswith(f"cut {cut:,} of {edges:,} edges ({100 * cut / edges:.1f} %); ")
+    assert lines[2].endswith(" labels would have become unreachable and keep their strongest edge")
     assert [line.split()[0] for line in lines[-3:]] == ["before", "after", "change"]
     assert run("predict", small, "some text").returncode == 0
     again = run("compact", tiny_model_folder, "-o", small)

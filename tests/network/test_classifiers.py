@@ -81,9 +81,14 @@ def test_the_loss_and_its_gradients_are_those_of_torch(seed: int, factor: float)
         )
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10_000))
-def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int) -> None:
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.booleans())
+def test_a_step_at_once_is_gradient_then_step_bit_for_bit(seed: int, by_definition: bool) -> None:
+    with kernels.reference(by_definition):
+        check_a_step_at_once(seed)
+
+
+def check_a_step_at_once(seed: int) -> None:
     results = []
     for at_once in (False, True):
         phi, labels, weights, biases = random_case(seed, threads=1 + seed % 3)
@@ -120,7 +125,8 @@ def test_blocks_of_the_definition_change_nothing(floats: int, monkeypatch: pytes
         classifiers.scores_reference(*case, None).numpy(),
         *loss_and_gradients(classifiers.loss_reference, case, 3),
     ]
-    monkeypatch.setattr(classifiers, "UNION_FLOATS", floats)
+    monkeypatch.setattr(classifiers, "SCORES_AT_ONCE", (floats, floats))
+    monkeypatch.setattr(classifiers, "WEIGHTS_AT_ONCE", (floats, floats))
     blocks = [
         classifiers.scores_reference(*case, None).numpy(), *loss_and_gradients(classifiers.loss_reference, case, 3)
     ]  # fmt: skip

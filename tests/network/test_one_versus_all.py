@@ -26,7 +26,7 @@ from elias.index.label_index import LabelIndex
 from elias.model.evaluate import evaluate_model
 from elias.network.network import Batch, SearchSettings
 from elias.network.one_versus_all import BLOCK, RANGE, OneVersusAll
-from elias.pipeline.estimate import estimate
+from elias.pipeline.estimate import Workload, estimate
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.trainer import Callbacks, Stage, Trainer, TrainingRows
@@ -234,8 +234,8 @@ def test_settings_follow_from_the_kind() -> None:
     assert one.stage1.epochs == (both.stage1.epochs or 0) + (both.stage2.epochs or 0), "as many epochs as both stages"
     assert resolve(one, size) == one
     assert resolve(Settings().updated({**KIND, "stage1.epochs": 3}), size).stage1.epochs == 3
-    needs = {"n_labels": 40_000, "n_words": 10_000, "words_per_text": 50.0}
-    assert estimate(one, size, **needs).seconds > estimate(both, size, **needs).seconds  # type: ignore[arg-type]
+    work = Workload(size, n_labels=40_000, n_words=10_000, words_per_text=50.0)
+    assert estimate(one, work).seconds > estimate(both, work).seconds
 
 
 def test_what_it_cannot_have_is_listed() -> None:

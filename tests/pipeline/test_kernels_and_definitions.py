@@ -24,7 +24,7 @@ from elias.pipeline.fit import fit_to
 from elias.ranking import label_tree
 from elias.ranking.cross_fitting import HeldOutPredictions
 from elias.ranking.features import FEATURES
-from helpers.processes import SMALL, STACKED
+from helpers.processes import PUBLISHED, SMALL, STACKED
 from helpers.tiny_dataset import write_tiny_dataset
 
 KEPT = 0.35  # share of the words of a text that stay
@@ -61,11 +61,9 @@ def both_ways(data: Dataset, changes: dict[str, Any], folder: Path) -> list[Path
         pytest.param(SMALL, id="network alone"),
         pytest.param(STACKED, id="stacked"),
         pytest.param({**STACKED, **TIGHT, "score_model.folds": 2}, id="folds"),
-        pytest.param({**STACKED, "linear_ranker.embedding": True}, id="phi in the ranker"),
-        pytest.param({**STACKED, "linear_ranker.negatives_from": "beam"}, id="negatives by the network"),
         pytest.param({**STACKED, "linear_ranker.loss": "logistic"}, id="logistic"),
         # The splits of a decision tree turn on the last digits of its inputs, so those must be exact.
-        pytest.param({**STACKED, **TIGHT, "score_model.kind": "tree"}, id="T + p q"),
+        pytest.param({**PUBLISHED, **TIGHT, "published.unretrieved_positives": True}, id="published"),
     ],
 )
 def test_a_model_fitted_by_the_definitions_is_as_good(
@@ -106,7 +104,7 @@ def by_label(held_out: HeldOutPredictions) -> dict[tuple[int, int], np.ndarray]:
     "changes",
     [
         {"score_model.folds": 2},
-        {"linear_ranker.embedding": True, "linear_ranker.negatives_from": "beam"},
+        {"ranking.kind": "published"},
         {"network.precision": "bfloat16", "stage1.optimizer": "adamw", "stage2.optimizer": "adamw"},
     ],
 )
@@ -147,3 +145,16 @@ def _refused(name: str) -> Callable[..., None]:
         raise AssertionError(f"the kernel {name} was called")
 
     return refuse
+
+
+@pytest.mark.parametrize("changes", [SMALL, STACKED], ids=["network alone", "stacked"])
+def test_a_model_fitted_by_the_definitions_answers_alike_with_and_without_kernels(
+    hard_data: Dataset, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """Both stages, ranking, saved, loaded: one folder, two ways to read it."""
+    path = fit_to(hard_data, tmp_path / "model", settings=Settings().updated({**changes, "run.kernels": False}))
+    assert hard_data.test is not None
+    texts = list(hard_data.test.texts or [])[:200]
+    fast, slow = (elias.load(path, kernels=on).predict(texts, k=10, explain=False) for on in (True, False))
+    np.testing.assert_allclose(fast.scores, slow.scores, rtol=1e-3, atol=1e-5)
+    assert (fast.labels == slow.labels).mean() > 0.98, "but for scores that are equal to the last digits"

@@ -78,7 +78,7 @@ def test_every_label_against_every_text_can_have_it_too(data: Dataset, texts: li
         ("ranking.json", {"network_candidates": "many"}),
         ("ranking.json", {"network_candidates": True}),
         ("ranking.json", {"knn": 1}),
-        ("score_model.json", {"kind": "guess"}),
+        ("score_model.json", {"loss": "guess"}),
         ("score_model.json", None),
         ("linear_ranker.safetensors", None),
         ("inverted_index.safetensors", None),
@@ -97,25 +97,6 @@ def test_damaged_files_are_refused(
         path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ModelError, match=name):
         load_model(tmp_path / "copy")
-
-
-@pytest.mark.parametrize("kind", ["product", "tree"])
-def test_the_other_kinds_of_score(
-    kind: str, data: Dataset, texts: list[str], tmp_path: Path, stacked_folder: Path
-) -> None:
-    """Network, ranking parts and features of the held-out rows stay; the score and the model are built again."""
-    link_tree(stacked_folder.with_name("model.run"), tmp_path / "model.run")
-    (tmp_path / "model.run" / "log.jsonl").unlink()
-    settings = Settings().updated({**STACKED, "score_model.kind": kind, "linear_ranker.loss": "squared-hinge"})
-    model = load_model(fit_to(data, tmp_path / "model", settings=settings, force=True), threads=2)
-    log = [json.loads(line) for line in (tmp_path / "model.run" / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if "step" in line] == ["70-score-model", "85-quality", "90-model"]
-    assert model.reranker is not None
-    assert model.reranker.score_model.kind == kind
-    assert evaluate_model(model, data).metrics["P@1"] > 50
-    assert model.gives_probabilities
-    found = model.predict(texts, k=4, threshold=0.2)
-    assert (found.scores[found.labels >= 0] >= 0.2).all()
 
 
 def test_the_network_does_not_depend_on_the_ranking_parts(data: Dataset, tmp_path: Path, stacked_folder: Path) -> None:
@@ -218,11 +199,11 @@ def test_vectors_sparse_and_dense(stacked_model: Model, data: Dataset) -> None:
     assert not dense.gives_probabilities
 
 
-@pytest.mark.parametrize("kind", ["learned", "tree", "product"])
+@pytest.mark.parametrize("kind", ["stacked", "published"])
 def test_one_label_only(kind: str) -> None:
     data = Dataset.from_lists([f"word{row} shared" for row in range(160)], [["only"]] * 150 + [[]] * 10)
-    model = fitted(data, split__calibration_rows=60, score_model__kind=kind, clustering__clusters=1, stage2__epochs=0)
-    found = model.predict(["word3 shared", ""], k=3, threshold=0.0)
+    model = fitted(data, split__calibration_rows=60, ranking__kind=kind, clustering__clusters=1, stage2__epochs=0)
+    found = model.predict(["word3 shared", ""], k=3)
     assert found.labels.shape == (2, 1)
     assert np.isfinite(found.scores).all()
 
@@ -233,7 +214,7 @@ def test_too_few_rows_to_learn_a_score_from(data: Dataset) -> None:
         data, split__calibration_rows=ENOUGH - 1, **{key.replace(".", "__"): v for key, v in NEITHER.items()}
     )
     assert model.reranker is not None
-    assert model.reranker.score_model.kind == "product"
+    assert model.reranker.score_model.learned is None
     assert not model.gives_probabilities
 
 

@@ -152,11 +152,11 @@ def test_the_kernel_evaluates_the_same_curve(rows: int) -> None:
     asked = np.concatenate([np.linspace(-70, 70, 999), curve.scores, [0.0]]).astype(np.float32)[None]
     labels = np.arange(asked.size, dtype=np.int32)[None] * 3
     labels[0, 5] = -1
-    calibrated = ScoreModel("product", "logistic", calibration=curve)
+    calibrated = ScoreModel("logistic", calibration=curve)
     _, best, values = calibrated.top_k(labels, asked, asked.size)
     assert (best[0, -1], values[0, -1]) == (-1, 0.0)
     assert (best[0, :-1] >= 0).all()
     expected = curve(asked[0, best[0, :-1] // 3].astype(np.float64))
     np.testing.assert_allclose(values[0, :-1], expected, rtol=1e-6)
-    _, best, values = ScoreModel("product", "logistic").top_k(labels, asked, asked.size)
+    _, best, values = ScoreModel("logistic").top_k(labels, asked, asked.size)
     np.testing.assert_array_equal(values[0, :-1], asked[0, best[0, :-1] // 3])

@@ -18,7 +18,7 @@ from elias.pipeline.fit import fit_to
 from elias.ranking import cross_fitting as module
 from elias.ranking.cross_fitting import ENOUGH, FOLDS, HeldOutPredictions, fit_score_model
 from elias.ranking.features import FEATURES, Features
-from elias.ranking.score_model import ScoreModel
+from elias.ranking.score_model import LearnedScore
 from helpers.processes import STACKED, content, sets, start, wait_until
 from helpers.processes import elias as run_elias
 
@@ -96,7 +96,7 @@ def test_a_row_that_was_held_out_twice_is_in_one_inner_fold(monkeypatch: pytest.
     lines = held_out.features.values[:, FEATURES.index("margin")]
     number_of = {line.tobytes(): row for line, row in zip(lines, held_out.rows.tolist(), strict=True)}
 
-    def watched(features: Features, *more: object) -> ScoreModel:
+    def watched(features: Features, *more: object) -> LearnedScore:
         used = features.values[:, FEATURES.index("margin")]
         trained_on.append({number_of[line.tobytes()] for line in used})
         return fit(features, *more)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_the_score_model_is_that_of_all_rows_whatever_the_threads() -> None:
     one, two = (
         fit_score_model(held_out, QUICK, loss="logistic", seed=5, threads=threads).score_model for threads in (1, 2)
     )
-    whole = module.fit_score(held_out.features, held_out.right, QUICK, "logistic", 5)
+    whole = module.fit_score(held_out.features, held_out.right, QUICK, 5)
     for found in (one, two):
         np.testing.assert_array_equal(found(held_out.features), whole(held_out.features))
     assert one.calibration is not None
@@ -158,14 +158,15 @@ def test_too_few_rows_with_a_right_candidate_leave_p_q() -> None:
     predictions = random_predictions(np.random.default_rng(5), 100, 8)
     useful = np.flatnonzero(predictions.right.any(axis=1))
     assert len(useful) > ENOUGH
-    for kept, kind in ((ENOUGH, "learned"), (ENOUGH - 1, "product")):
+    for kept in (ENOUGH, ENOUGH - 1):
+        learned = kept == ENOUGH
         right = predictions.right & np.isin(np.arange(100), useful[:kept])[:, None]
         lines: list[str] = []
         some = HeldOutPredictions(predictions.features, right, predictions.rows)
         found = fit_score_model(some, QUICK, loss="logistic", seed=0, say=lines.append).score_model
-        assert (found.kind, found.loss) == (kind, "logistic")
-        assert (found.calibration is None) == (kind == "product")
-        assert ("p q; only 39 of 100 held-out rows" in lines[0]) == (kind == "product")
+        assert (found.learned is not None, found.loss) == (learned, "logistic")
+        assert (found.calibration is not None) == learned
+        assert ("p q; only 39 of 100 held-out rows" in lines[0]) == (not learned)
 
 
 # -- folds of a fit ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from elias.model.model import Model
 from elias.ranking import explanation
 from elias.ranking.explanation import COALITIONS, GROUPS, NAMES, Evidence, GroupInputs, contributions, shapley
 from elias.ranking.features import FEATURES, Features, take
-from elias.ranking.published import DecisionTree
 from elias.ranking.score_model import LearnedScore, ReferenceScores, ScoreModel
 from elias.ranking.sparse_rows import SparseRows
 from golden.make import MODELS, calls
@@ -32,22 +31,12 @@ def learned(rng: np.random.Generator, units: int = 5) -> ScoreModel:
     arrays = [rng.normal(size=size).astype(np.float32) for size in (N_INPUTS, (N_INPUTS, units), units, units)]
     spread = rng.uniform(0.5, 2.0, N_INPUTS).astype(np.float32)
     mean = rng.normal(size=N_INPUTS).astype(np.float32)
-    return ScoreModel("learned", "logistic", learned=LearnedScore(mean, spread, *arrays, bias=0.7))
-
-
-def tree() -> ScoreModel:
-    """Splits by p, then by n_l."""
-    made = DecisionTree(
-        np.array([0, 3, -1, -1, -1]), np.array([0.3, 5.0, 0, 0, 0]), np.array([1, 2, -1, -1, -1]),
-        np.array([4, 3, -1, -1, -1]), np.array([0.5, 0.4, 0.1, 0.3, 0.8]),
-    )  # fmt: skip
-    return ScoreModel("tree", "logistic", tree=made, tree_weight=0.3)
+    return ScoreModel("logistic", learned=LearnedScore(mean, spread, *arrays, bias=0.7))
 
 
 KINDS: dict[str, Callable[[], ScoreModel]] = {
     "learned": lambda: learned(np.random.default_rng(1)),
-    "tree": tree,
-    "product": lambda: ScoreModel("product", "squared-hinge"),
+    "product": lambda: ScoreModel("squared-hinge"),
 }
 
 
@@ -115,14 +104,14 @@ def test_every_input_belongs_to_the_group_of_its_feature() -> None:
 
 def test_a_group_without_inputs_contributes_nothing_and_equal_groups_the_same() -> None:
     """The axioms of Shapley values: efficiency, dummy, symmetry."""
-    model = ScoreModel("product", "logistic")
+    model = ScoreModel("logistic")
     features = some_features(np.random.default_rng(3), 2, 5)
     found = contributions([Evidence(Any, model, features)], features.labels)  # type: ignore[arg-type]
     named = dict(zip(NAMES, found[0].T, strict=True))
     for name in ("label text", "label's texts", "similar texts", "popularity"):
         np.testing.assert_allclose(named[name], 0, rtol=0, atol=1e-12)
     assert (named["network"] != 0).all()
-    symmetric = GroupInputs(np.array([[0.5, 0.5, 1]]), np.array([[0.1, 0.1, 1]]), explanation.GROUP_OF_P_Q_COUNT)
+    symmetric = GroupInputs(np.array([[0.5, 0.5]]), np.array([[0.1, 0.1]]), explanation.GROUP_OF_P_Q)
     shares = dict(zip(NAMES, shapley(model, symmetric)[0], strict=True))
     assert shares["network"] == pytest.approx(shares["linear classifiers"])
     assert shares["base"] == pytest.approx(0.01)
@@ -352,9 +341,17 @@ def test_vectors() -> None:
         assert (text["id"], text["text"]) == (f"r{text['row']}", "")
 
 
-@pytest.mark.parametrize("kind", ["stacked", "ensemble", "product", "tree"])
+@pytest.mark.parametrize("kind", ["product", "tree"])
+def test_the_published_ranker_has_none(kind: str) -> None:
+    """Its parts say it all."""
+    model = elias.load(MODELS / kind, threads=2)
+    assert model.predict(**calls()["explained"]).explanations is None
+    assert model.predict([], explain=True).explanations is None
+
+
+@pytest.mark.parametrize("kind", ["stacked", "ensemble"])
 def test_the_golden_models(kind: str) -> None:
-    """All kinds of score, and candidate lists; the folders were made without training texts."""
+    """Candidate lists too; the folders were made without training texts."""
     model = elias.load(MODELS / kind, threads=2)
     for name in ("explained", "candidates", "allow"):
         assert_whole(model.predict(**calls()[name]))

@@ -53,17 +53,16 @@ class Case(NamedTuple):
     excluded: Ragged
 
 
-def random_parts(rng: np.random.Generator, n_labels: int, *, coarse: bool = False, dim: int = 0) -> RankingParts:
-    """Parts of random vectors: v, t, w and the mixture have nothing to do with each other. `dim`: of phi, if seen."""
+def random_parts(rng: np.random.Generator, n_labels: int, *, coarse: bool = False) -> RankingParts:
+    """Parts of random vectors: v, t, w and the mixture have nothing to do with each other."""
     v, t = sparse(rng, n_labels, N_WORDS, coarse=coarse), sparse(rng, n_labels, N_WORDS)
-    ranker = SparseRows.from_csr(sparse(rng, n_labels, N_WORDS + dim, signed=True), rng.normal(size=n_labels))
+    ranker = SparseRows.from_csr(sparse(rng, n_labels, N_WORDS, signed=True), rng.normal(size=n_labels))
     mixture = (0.2 + rng.random((n_labels, 2))) * (rng.random((n_labels, 1)) < 0.8)
     by_word = SparseRows.from_csr(sp.csr_matrix(v.T))
     tree = random_tree(rng, n_labels, N_WORDS) if rng.random() < 0.8 else LabelTree.empty(N_WORDS)
     return RankingParts(
         inverted_index=InvertedIndex(SparseRows.from_csr(t), mixture.astype(np.float32), by_word, threads=2),
-        ranker=ranker, tree=tree, knn=random_knn(rng, n_labels), counts=np.arange(n_labels) % 7, sees_phi=dim > 0,
-        threads=2,
+        ranker=ranker, tree=tree, knn=random_knn(rng, n_labels), counts=np.arange(n_labels) % 7, threads=2,
     )  # fmt: skip
 
 
@@ -82,9 +81,7 @@ def encoded(rng: np.random.Generator, searcher: Searcher, dim: int) -> EncodedQu
         return EncodedQuery(phi, searcher.network.clusters(phi))
 
 
-def random_parts_and_networks(
-    rng: np.random.Generator, networks: int, *, sees_phi: bool = False, coarse: bool = False
-) -> Case:
+def random_parts_and_networks(rng: np.random.Generator, networks: int, *, coarse: bool = False) -> Case:
     """Several networks of the same labels, each with an index of its own."""
     n_labels = int(rng.integers(1, 120))
     searchers = []
@@ -97,7 +94,7 @@ def random_parts_and_networks(
         )  # fmt: skip
         searchers.append(Searcher(small_network(rng, index, DIM, search, threads=2)))
     queries = [encoded(rng, searcher, DIM) for searcher in searchers]
-    parts = random_parts(rng, n_labels, coarse=coarse, dim=DIM if sees_phi else 0)
+    parts = random_parts(rng, n_labels, coarse=coarse)
     bow = sparse(rng, N_ROWS, N_WORDS, coarse=coarse)
     return Case(parts, searchers, queries, bow, dense.random_ragged(rng, N_ROWS, n_labels, 5))
 
@@ -153,11 +150,11 @@ def test_one_pass_is_step_by_step(seed: int, network: int, words: int) -> None:
 
 
 @settings(max_examples=40)  # definitions take their time
-@given(seed=SEEDS, networks=st.integers(1, 3), sees_phi=st.booleans())
-def test_kernels_are_the_definition(seed: int, networks: int, sees_phi: bool) -> None:
-    """Every part by its definition in numpy and torch; one network or several, a ranker that sees phi or not."""
+@given(seed=SEEDS, networks=st.integers(1, 3))
+def test_kernels_are_the_definition(seed: int, networks: int) -> None:
+    """Every part by its definition in numpy and torch; one network or several."""
     rng = np.random.default_rng(seed)
-    case = random_parts_and_networks(rng, networks, sees_phi=sees_phi, coarse=True)  # coarse: 16 bits lose nothing
+    case = random_parts_and_networks(rng, networks, coarse=True)  # coarse: 16 bits lose nothing
     n_labels = len(case.parts.counts)
     sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
     for left_out in (None, case.excluded, all_labels(n_labels)):
@@ -170,10 +167,10 @@ def test_kernels_are_the_definition(seed: int, networks: int, sees_phi: bool) ->
             assert_same(fast, slow)
 
 
-@given(seed=SEEDS, sees_phi=st.booleans())
-def test_networks_that_share_parts_are_as_each_alone(seed: int, sees_phi: bool) -> None:
+@given(seed=SEEDS)
+def test_networks_that_share_parts_are_as_each_alone(seed: int) -> None:
     """To the last bit: an ensemble must answer as its members do."""
-    case = random_parts_and_networks(np.random.default_rng(seed), 3, sees_phi=sees_phi)
+    case = random_parts_and_networks(np.random.default_rng(seed), 3)
     n_labels = len(case.parts.counts)
     sizes = CandidateSizes(min(7, n_labels), min(4, n_labels))
     together = candidate_features(case.parts, case.searchers, case.queries, case.bow, sizes, case.excluded)
@@ -198,20 +195,6 @@ def test_tables_of_many_labels_are_the_definition_too(seed: int, monkeypatch: py
     with kernels.reference():
         (expected,) = candidate_features(*shared)
     assert_same(found, expected, rtol=5e-3, atol=2e-3)
-
-
-def test_margins_of_a_ranker_that_sees_phi() -> None:
-    """w . [tf-idf, phi / |phi|] + b, in dense arithmetic."""
-    case = random_parts_and_networks(np.random.default_rng(3), 1, sees_phi=True)
-    phi, n_labels = case.queries[0].phi_BD.numpy(), len(case.parts.counts)
-    sizes = CandidateSizes(min(6, n_labels), min(5, n_labels))
-    (found,) = candidate_features(case.parts, case.searchers, case.queries, case.bow, sizes)
-    seen = np.hstack([case.bow.toarray(), phi / np.linalg.norm(phi, axis=1, keepdims=True)])
-    dense_margins = seen @ case.parts.ranker.to_csr().toarray().T + case.parts.ranker.biases
-    real = found.labels >= 0
-    expected = np.take_along_axis(dense_margins, np.maximum(found.labels, 0), axis=1)
-    assert real.any()
-    np.testing.assert_allclose(found.values[:, FEATURES.index("margin")][real], expected[real], rtol=1e-4, atol=1e-5)
 
 
 @given(seed=SEEDS)

@@ -21,11 +21,11 @@ from elias.ranking.linear_ranker import (
     NO_POSITIVES,
     TrainingPairs,
     load_ranker,
+    q_of,
     save_ranker,
     solve,
     train_ranker,
     training_pairs,
-    with_embedding,
 )
 from elias.ranking.sparse_rows import SparseRows
 
@@ -84,16 +84,15 @@ def random_rows(rng: np.random.Generator, n_rows: int, n_words: int, *, density:
 
 
 def solved(
-    x: sp.csr_matrix, problems: list[Problem], loss: str, *, n_words: int | None = None, threads: int = 1,
-    labels_at_once: int = 2, **changes: Any,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    x: sp.csr_matrix, problems: list[Problem], loss: str, *, threads: int = 1, labels_at_once: int = 2, **changes: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """(weights [labels, words], biases) of labels given as (rows, signs)."""
     ends = np.cumsum([len(rows) for rows, _ in problems], dtype=np.int64)
     rows = np.array([row for rows, _ in problems for row in rows], dtype=np.int32)
     signs = np.array([sign for _, signs in problems for sign in signs], dtype=np.int8)
     pairs = TrainingPairs(np.concatenate([[0], ends[:-1]]), ends, rows, signs)
     settings = LinearRankerSettings(loss=loss, **{**TIGHT, **changes})
-    found = solve(x, pairs, settings, n_words=n_words, labels_at_once=labels_at_once, threads=threads)
+    found = solve(x, pairs, settings, labels_at_once=labels_at_once, threads=threads)
     assert found.to_csr().has_canonical_format, "each word once, rising"
     return found.to_csr().toarray(), found.biases
 
@@ -137,7 +136,7 @@ def test_the_minimum_is_that_of_liblinear(loss: str, cost: float) -> None:
 
 @BOTH
 def test_kernel_and_definition_have_the_same_weights(loss: str) -> None:
-    """Also of labels of one class, of one pair and of none, and with small weights dropped before column 25."""
+    """Also of labels of one class, of one pair and of none, and with small weights dropped."""
     rng = np.random.default_rng(11)
     x = random_rows(rng, 60, 30)
     signs = np.where(rng.random(60) < 0.3, 1, -1).tolist()
@@ -148,7 +147,7 @@ def test_kernel_and_definition_have_the_same_weights(loss: str) -> None:
         (list(range(7)), [-1] * 7),
     ]
     problems += [([4], [1]), (list(range(20, 50)), signs[20:50])]
-    options = {"n_words": 25, "min_weight": 0.01, "max_iterations": 5000}
+    options = {"min_weight": 0.01, "max_iterations": 5000}
     weights, biases = solved(x, problems, loss, **options)
     with kernels.reference():
         expected, expected_biases = solved(x, problems, loss, **options)
@@ -194,19 +193,17 @@ def test_threads_and_blocks_do_not_change_a_bit(loss: str) -> None:
 
 
 @BOTH
-def test_small_weights_of_words_are_dropped_but_those_of_phi_kept(loss: str) -> None:
+def test_small_weights_are_dropped(loss: str) -> None:
     rng = np.random.default_rng(8)
     x = random_rows(rng, 40, 12)
     problems = [(list(range(40)), np.where(rng.random(40) < 0.4, 1, -1).tolist())]
     every, bias = solved(x, problems, loss)
     least = float(np.median(np.abs(every)))
-    for n_words in (None, 9):
-        some, same_bias = solved(x, problems, loss, min_weight=least, n_words=n_words)
-        dropped = np.abs(every) < least
-        dropped[:, n_words or 12 :] = False
-        assert dropped.any()
-        np.testing.assert_array_equal(some, np.where(dropped, 0.0, every))
-        np.testing.assert_array_equal(same_bias, bias)
+    some, same_bias = solved(x, problems, loss, min_weight=least)
+    dropped = np.abs(every) < least
+    assert dropped.any()
+    np.testing.assert_array_equal(some, np.where(dropped, 0.0, every))
+    np.testing.assert_array_equal(same_bias, bias)
 
 
 @BOTH
@@ -305,15 +302,13 @@ def test_threads_do_not_change_a_trained_ranker() -> None:
     assert (np.abs(one.weights) >= LinearRankerSettings().min_weight).all()
 
 
-def test_the_embedding_follows_the_words_at_length_1() -> None:
-    rng = np.random.default_rng(4)
-    bow, phi = matrix(rng, 6, 5, 0.4), rng.normal(size=(6, 3)).astype(np.float32)
-    phi[2] = 0.0
-    joined = with_embedding(bow, phi)
-    unit = phi / np.maximum(np.linalg.norm(phi, axis=1, keepdims=True), 1e-30)
-    np.testing.assert_allclose(joined.toarray(), np.hstack([bow.toarray(), unit]), rtol=1e-6)
-    assert joined.has_canonical_format
-    assert joined.dtype == np.float32
+def test_q_rises_from_0_to_1() -> None:
+    margins = np.array([-100, -1, 0, 0.5, 1, 3, 100], dtype=np.float32)
+    hinge, logistic = q_of(margins, "squared-hinge"), q_of(margins, "logistic")
+    np.testing.assert_allclose(hinge, [0, np.exp(-8), np.exp(-1), np.exp(-0.125), 1, 1, 1], rtol=1e-5)
+    np.testing.assert_allclose(logistic[1:6], 1 / (1 + np.exp(-margins[1:6])), rtol=1e-5)
+    assert np.isfinite(logistic).all()
+    assert hinge.dtype == logistic.dtype == np.float32
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

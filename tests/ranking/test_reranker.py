@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from elias import kernels
 from elias.core.errors import InputError, ModelError
@@ -17,10 +16,9 @@ from elias.dataset import Dataset
 from elias.model.evaluate import evaluate_model
 from elias.model.model import Model
 from elias.ranking.features import FEATURES, CandidateSizes, Features
-from elias.ranking.published import q_of
+from elias.ranking.linear_ranker import q_of
 from elias.ranking.reranker import NAME, Reranker
 from elias.ranking.score_model import ScoreModel
-from elias.ranking.sparse_rows import SparseRows
 from helpers.processes import NEITHER, fitted, here
 
 
@@ -47,7 +45,7 @@ def test_candidates_are_ranked_by_score_and_explained_at_their_places(stacked_mo
     values = rng.random((2, len(FEATURES), 4)).astype(np.float32)
     values[0, :, 1] = values[0, :, 3]  # labels 8 and 1 tie
     features = Features(labels, rng.integers(0, 4, labels.shape).astype(np.int32), values)
-    ranker = replace(reranker_of(stacked_model), score_model=ScoreModel("product", "logistic"))
+    ranker = replace(reranker_of(stacked_model), score_model=ScoreModel("logistic"))
     named = {name: values[:, place] for place, name in enumerate(FEATURES)}
     q = q_of(named["margin"], "logistic")
     scores = named["classifier"] * named["cluster_score"] * named["edge_score"] * q
@@ -86,7 +84,7 @@ def test_kernels_and_definitions_predict_the_same(stacked_model: Model, texts: l
 def load(folder: Path, model: Model, **changes: Any) -> Reranker:
     assert model.vectorizer is not None
     parts = reranker_of(model).parts
-    sizes = {"n_words": parts.inverted_index.n_words, "dim": model.network.encoder.dim, "threads": 1}
+    sizes = {"n_words": parts.inverted_index.n_words, "threads": 1}
     return Reranker.load(folder, parts.counts, **{**sizes, **changes})
 
 
@@ -116,29 +114,13 @@ def test_parts_that_a_model_does_not_have_are_not_written(stacked_model: Model, 
     assert (len(loaded.parts.tree.parents), loaded.parts.knn.neighbors) == (0, 0)
 
 
-def test_a_ranker_that_sees_phi_is_read_as_one(stacked_model: Model, tmp_path: Path) -> None:
-    """And refused where the summary denies it: its columns would not be those of words."""
-    whole, dim = reranker_of(stacked_model), stacked_model.network.encoder.dim
-    n_labels, n_words = len(whole.parts.counts), whole.parts.inverted_index.n_words
-    wide = SparseRows.from_csr(sp.csr_matrix(np.ones((n_labels, n_words + dim), dtype=np.float32)))
-    replace(whole, parts=replace(whole.parts, ranker=wide, sees_phi=True)).save(tmp_path)
-    loaded = load(tmp_path, stacked_model)
-    assert loaded.parts.sees_phi
-    assert loaded.parts.ranker.n_words == n_words + dim
-    content = json.loads((tmp_path / NAME).read_text())
-    (tmp_path / NAME).write_text(json.dumps({**content, "sees_phi": False}))
-    with pytest.raises(ModelError, match="ranker does not fit the other files"):
-        load(tmp_path, stacked_model)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"network_candidates": 0}, "network_candidates and word_candidates must be whole numbers above 0"),
         ({"word_candidates": 2.5}, "network_candidates and word_candidates must be whole numbers above 0"),
         ({"word_candidates": True}, "network_candidates and word_candidates must be whole numbers above 0"),
-        ({"knn": 1}, "knn, label_tree, sees_phi must be true or false"),
-        ({"sees_phi": None}, "knn, label_tree, sees_phi must be true or false"),
+        ({"knn": 1}, "knn, label_tree must be true or false"),
         ({"label_tree": ...}, "label_tree"),  # missing
     ],
 )

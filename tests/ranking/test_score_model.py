@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from elias.core.devices import pick_threads
 from elias.core.errors import ModelError
 from elias.core.settings import ScoreModelSettings
 from elias.ranking.calibration import fit_calibration
-from elias.ranking.features import FEATURES, Features
-from elias.ranking.published import p_of, q_of
+from elias.ranking.features import FEATURES, Features, p_of
+from elias.ranking.linear_ranker import q_of
 from elias.ranking.score_model import (
     FARTHEST,
     LEAST,
@@ -65,9 +64,7 @@ def random_features(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Feature
 
 def learned_of(features: Features, right: np.ndarray, units: int = 32, epochs: int = 2) -> LearnedScore:
     settings = ScoreModelSettings(hidden_units=units, epochs=epochs)
-    learned = fit_score(features, right, settings, LOSS, 0).learned
-    assert learned is not None
-    return learned
+    return fit_score(features, right, settings, 0)
 
 
 def shifted(reference: ReferenceScores, by: float) -> ReferenceScores:
@@ -167,7 +164,7 @@ def test_top_k_are_the_sorted_scores(k: int, calibrated: bool) -> None:
     labels[0] = -1
     scores = rng.integers(-2, 3, labels.shape).astype(np.float32)  # many ties
     curve = fit_calibration(scores, right, labels >= 0)
-    model = ScoreModel("product", LOSS, calibration=curve if calibrated else None)
+    model = ScoreModel(LOSS, calibration=curve if calibrated else None)
     for definition, threads in ((False, 1), (False, 2), (True, 1)):
         with kernels.reference(definition):
             places, best, values = model.top_k(labels, scores, k, threads=threads)
@@ -182,23 +179,16 @@ def test_top_k_are_the_sorted_scores(k: int, calibrated: bool) -> None:
             np.testing.assert_allclose(values[row], [*(curve(own) if calibrated else own), *[0] * rest], rtol=1e-6)
 
 
-# -- the three kinds --------------------------------------------------------------------------------------------------
+# -- scores ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_product_and_the_tree_by_hand() -> None:
-    features, right = random_features(3, rows=200)
-    by_name, p = named(features), p_of(features)
-    counts, q = np.expm1(by_name["log_count"]).round(), q_of(by_name["margin"], LOSS)
-    product = fit_score(features, right, ScoreModelSettings(kind="product"), LOSS, 0)
-    np.testing.assert_allclose(product(features), p * q, rtol=1e-6)
-    logistic = fit_score(features, right, ScoreModelSettings(kind="product"), "logistic", 0)
-    np.testing.assert_allclose(logistic(features), p / (1 + np.exp(-by_name["margin"])), rtol=1e-5)
-    for weight in (0.0, 0.3, 1.0):
-        tree = fit_score(features, right, ScoreModelSettings(kind="tree", tree_weight=weight), LOSS, 0)
-        assert tree.tree is not None
-        leaf = tree.tree(np.stack([p, q, p * q, counts], axis=-1).astype(np.float32))
-        np.testing.assert_allclose(tree(features), weight * leaf + (1 - weight) * p * q, rtol=1e-5, atol=1e-6)
-        assert leaf[right].mean() > leaf[(features.labels >= 0) & ~right].mean()
+def test_the_product_by_hand() -> None:
+    features, _ = random_features(3)
+    p, margin = p_of(features), named(features)["margin"]
+    by_name = named(features)
+    np.testing.assert_allclose(p, by_name["cluster_score"] * by_name["edge_score"] * by_name["classifier"], rtol=1e-6)
+    np.testing.assert_allclose(ScoreModel(LOSS)(features), p * q_of(margin, LOSS), rtol=1e-6)
+    np.testing.assert_allclose(ScoreModel("logistic")(features), p / (1 + np.exp(-margin)), rtol=1e-5)
 
 
 def test_the_learned_score_by_hand() -> None:
@@ -246,7 +236,7 @@ def test_a_step_has_every_right_candidate_and_a_sample_of_the_wrong_ones() -> No
 def test_learning_puts_right_labels_first_and_is_repeatable(negatives: int | None) -> None:
     (train, right), (fresh, truth) = random_features(5, rows=400), random_features(6, rows=400)
     settings = ScoreModelSettings(hidden_units=32, epochs=10, negatives=negatives)
-    fitted = fit_score(train, right, settings, LOSS, 0)
+    fitted = fit_score(train, right, settings, 0)
 
     def hits(scores: np.ndarray) -> float:
         best = np.where(fresh.labels >= 0, scores, -np.inf).argmax(axis=1)
@@ -254,7 +244,7 @@ def test_learning_puts_right_labels_first_and_is_repeatable(negatives: int | Non
 
     assert hits(fitted(fresh)) > hits(named(fresh)["combined"]) + 0.2
     assert hits(fitted(fresh)) > hits(p_of(fresh)) + 0.05
-    again = fit_score(train, right, settings, LOSS, 0)
+    again = fit_score(train, right, settings, 0)
     np.testing.assert_array_equal(again(fresh), fitted(fresh))
 
 
@@ -265,32 +255,30 @@ def test_rows_without_candidates_and_extreme_features_stay_finite() -> None:
     by_name["classifier"][:] = by_name["classifier"].round()
     by_name["cluster_score"][:] = 0.0
     assert np.isfinite(score_inputs(features)).all()
-    fitted = fit_score(features, right & (features.labels >= 0), ScoreModelSettings(hidden_units=32, epochs=2), LOSS, 0)
+    fitted = fit_score(features, right & (features.labels >= 0), ScoreModelSettings(hidden_units=32, epochs=2), 0)
     for definition in (False, True):
         with kernels.reference(definition):
             assert np.isfinite(fitted(features)).all()
 
 
-@pytest.mark.parametrize("kind", ["learned", "tree", "product"])
-def test_rows_without_a_right_label_leave_finite_scores(kind: str) -> None:
+def test_rows_without_a_right_label_leave_finite_scores() -> None:
     features, right = random_features(7)
-    settings = ScoreModelSettings(kind=kind, hidden_units=32, epochs=2)
-    assert np.isfinite(fit_score(features, np.zeros_like(right), settings, LOSS, 0)(features)).all()
+    settings = ScoreModelSettings(hidden_units=32, epochs=2)
+    assert np.isfinite(fit_score(features, np.zeros_like(right), settings, 0)(features)).all()
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["learned", "tree", "product"])
-def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+def test_saved_and_loaded(tmp_path: Path) -> None:
     features, right = random_features(8)
-    settings = ScoreModelSettings(kind=kind, hidden_units=32, epochs=2, tree_weight=0.3)
-    fitted = fit_score(features, right, settings, "logistic", 0)
+    fitted = fit_score(features, right, ScoreModelSettings(hidden_units=32, epochs=2), 0)
     curve = fit_calibration(fitted(features), right, features.labels >= 0)
-    for whole in (fitted, replace(fitted, calibration=curve)):
+    for whole in (ScoreModel("logistic"), ScoreModel("logistic", fitted), ScoreModel("logistic", fitted, curve)):
         whole.save(tmp_path)
         loaded = ScoreModel.load(tmp_path)
-        assert (loaded.kind, loaded.loss, loaded.tree_weight) == (kind, "logistic", whole.tree_weight)
+        assert loaded.loss == "logistic"
+        assert (loaded.learned is None) == (whole.learned is None)
         scores = whole(features)
         np.testing.assert_array_equal(loaded(features), scores)
         ours, theirs = (model.top_k(features.labels, scores, 5)[2] for model in (loaded, whole))
@@ -301,13 +289,10 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"kind": "guess"},
         {"loss": "hinge"},
-        {"kind": "tree"},  # without one
-        {"learned": None},
+        {"learned": None},  # a calibration alone
         {"learned": []},
         {"learned": {}},
-        {"tree_weight": "half"},
         {"calibration": {}},
         {"calibration": {"scores": [1, 0], "probabilities": [0, 1], "error": 0, "rows": 1}},
         {"learned.mean": [0.0]},
@@ -321,7 +306,9 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     features, right = random_features(9)
-    fit_score(features, right, ScoreModelSettings(hidden_units=32, epochs=1), LOSS, 0).save(tmp_path)
+    learned = learned_of(features, right, epochs=1)
+    curve = fit_calibration(learned(features), right, features.labels >= 0)
+    ScoreModel(LOSS, learned, curve).save(tmp_path)
     content = json.loads((tmp_path / NAME).read_text())
     for key, value in change.items():
         section, _, name = key.partition(".")
@@ -336,7 +323,7 @@ def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("features", [FEATURES[:-1], FEATURES[::-1], (*FEATURES, "more"), None])
 def test_a_model_of_other_features_is_refused(features: tuple[str, ...] | None, tmp_path: Path) -> None:
-    ScoreModel("product", LOSS).save(tmp_path)
+    ScoreModel(LOSS).save(tmp_path)
     content = json.loads((tmp_path / NAME).read_text())
     (tmp_path / NAME).write_text(json.dumps({**content, "features": features}))
     with pytest.raises(ModelError, match=rf"{NAME}: the model was made with other features; fit it again"):

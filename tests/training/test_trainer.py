@@ -33,7 +33,7 @@ from elias.pipeline.tokens_step import tokens_step
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.stage import CHECKPOINT, train_stage
-from elias.training.trainer import Callbacks, Stage, Trainer, rate_factor
+from elias.training.trainer import AHEAD, Callbacks, Stage, Trainer, rate_factor
 from elias.training.weight_averaging import AveragedWeights, weights_of
 from helpers.processes import SMALL
 
@@ -95,6 +95,7 @@ def same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
         {},
         {"stage2.optimizer": "adamw", "stage2.average_every": 2},
         {"stage2.accumulate": 3, "stage2.average_from": 0.0},
+        {"stage2.accumulate": 3, "stage2.accumulated": "all", "stage2.optimizer": "adamw"},
         {"network.precision": "bfloat16"},
         {"network.precision": "bfloat16", "stage2.optimizer": "adamw", "stage2.average_every": 2},
         {"network.precision": "bfloat16", "stage2.optimizer": "adamw", "stage2.accumulate": 3},
@@ -130,6 +131,34 @@ def test_cut_at_any_step_and_resumed(
         assert (second.at.best, second.at.best_epoch) == (whole.at.best, whole.at.best_epoch)
 
 
+@pytest.mark.parametrize("reference", [False, True])
+def test_batches_read_ahead_change_nothing(
+    prepared: tuple[Settings, FeatureSet], tmp_path: Path, reference: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither an undisturbed run nor one that is cut while a thread is ahead of it."""
+    path, records = tmp_path / "checkpoint", []
+
+    def cut(trainer: Trainer) -> None:
+        if trainer.at.epoch == 1 and trainer.at.step == 3:
+            save_checkpoint(trainer, path)
+            raise Cut
+
+    with kernels.reference(reference):
+        whole = trainer_of(*prepared)
+        whole.run()
+        monkeypatch.setitem(AHEAD, "cpu", 2)
+        ahead = trainer_of(*prepared, after_epoch=records.append)
+        ahead.run()
+        with pytest.raises(Cut):
+            trainer_of(*prepared, after_step=cut).run()
+        resumed = trainer_of(*prepared)
+        restore_checkpoint(resumed, path)
+        resumed.run()
+    for trainer in (ahead, resumed):
+        assert same(bits(trainer.network), bits(whole.network))
+        assert [record["loss"] for record in trainer.at.history] == [record["loss"] for record in whole.at.history]
+
+
 @pytest.mark.parametrize("changes", [{}, {"stage2.optimizer": "adamw", "stage2.accumulate": 3}])
 def test_the_reference_implementation_trains_as_the_kernels_do(
     prepared: tuple[Settings, FeatureSet], changes: dict[str, Any]
@@ -141,7 +170,7 @@ def test_the_reference_implementation_trains_as_the_kernels_do(
     for on in (False, True):
         losses.append([])
         with kernels.reference(on):
-            trainer = trainer_of(settings, rows, after_step=lambda trainer: losses[-1].append(trainer.at.loss_sum))
+            trainer = trainer_of(settings, rows, after_step=lambda trainer: losses[-1].append(trainer.read_loss()))
             trainer.run()
         weights.append(bits(trainer.network))
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
@@ -296,6 +325,20 @@ def test_rates_rise_and_fall(total: int, warmup: float) -> None:
         assert factors[0] == pytest.approx(0.01)
         assert factors[100] == pytest.approx(1.0)
         assert factors[-1] == pytest.approx(1 / 900)
+
+
+def test_weights_are_averaged_from_the_named_epoch_every_so_many_batches(
+    prepared: tuple[Settings, FeatureSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the authors' program: from epoch 8 of 50, every 5 batches."""
+    changes = {"stage2.epochs": 50, "stage2.average_from": 0.16, "stage2.average_every": 5, "stage2.evaluate_every": 99}
+    trainer = trainer_of(prepared[0].updated(changes), prepared[1])
+    moments: list[int] = []
+    monkeypatch.setattr(trainer, "_step", lambda *_: 0.0)
+    monkeypatch.setattr(trainer.mean, "add", lambda _: moments.append(trainer.at.epoch * 7 + trainer.at.step))
+    trainer.run()
+    assert trainer.total_steps == 350
+    assert moments == list(range(8 * 7 + 4, 351, 5))  # 56 steps are 8 epochs
 
 
 def test_the_running_mean_is_the_mean(prepared: tuple[Settings, FeatureSet]) -> None:

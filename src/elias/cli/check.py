@@ -30,6 +30,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..core.defaults import resolve
+    from ..core.devices import pick_device
     from ..core.settings import Settings
     from ..dataset import check, collect_defects, format_report, load_dataset
     from ..dataset.label_names import with_names
@@ -49,24 +50,33 @@ def run(args: argparse.Namespace) -> int:
         return error.exit_code
     report = check(data)
     size = data.size()
+    if settings.run.device == "auto":  # any other may be one of another machine: what would it need there?
+        settings = settings.updated({"run.device": str(pick_device("auto"))})
     resolved = resolve(settings, size)
     guess = estimate_fit(data, resolved, size)
     if args.json:
-        needs = {"memory_bytes": guess.memory_bytes, "seconds": round(guess.seconds)}
+        needs = {"memory_bytes": guess.memory_bytes, "gpu_bytes": guess.gpu_bytes, "seconds": round(guess.seconds)}
         print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))
         return 0
     from ..core.progress import duration
 
     print(format_report(report))
-    print(f"\nA fit needs about {guess.total_bytes / 2**30:.1f} GiB of memory:")
-    for part, size_in_bytes in guess.memory_bytes.items():
-        print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
-    for setting, size_then in guess.smaller.items():
-        print(f"  (label classifiers with {setting}: {size_then / 2**20:,.0f} MiB)")
-    print(f"and about {duration(guess.seconds)} on 2 cores (a rough estimate).")
-    if resolved.encoder.kind in ("transformer", "hybrid"):
-        print("A transformer adds to both.")
+    _print_needs("memory", guess.memory_bytes, {key: then.memory_bytes for key, then in guess.smaller.items()})
+    if guess.gpu_bytes:
+        _print_needs("GPU memory", guess.gpu_bytes, {key: then.gpu_bytes for key, then in guess.smaller.items()})
+    print(f"and about {duration(guess.seconds)} on {guess.machine} (a rough estimate).")
     return 0
+
+
+def _print_needs(memory: str, parts: dict[str, int], smaller: dict[str, dict[str, int]]) -> None:
+    total = sum(parts.values())
+    print(f"\nA fit needs about {total / 2**30:.1f} GiB of {memory}:")
+    for part, size_in_bytes in parts.items():
+        if size_in_bytes:
+            print(f"  {part:<22} {size_in_bytes / 2**20:8,.0f} MiB")
+    for setting, then in smaller.items():
+        if sum(then.values()) < total:
+            print(f"  (with {setting}: {sum(then.values()) / 2**30:.1f} GiB)")
 
 
 def summed_up(lines: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Options that several commands share: the fields of the data, --set, --seed, --threads."""
+"""Options that several commands share: the fields of the data, --recipe, --set, --seed, --threads."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ def chosen_fields(args: argparse.Namespace) -> dict[str, Any]:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--recipe", metavar="NAME",
+        help="start from the settings of a recipe: a name that `elias recipes` lists, or a .toml file; --set wins",
+    )  # fmt: skip
+    parser.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE",
         help="change a setting, e.g. --set stage2.epochs=5 (`elias fit --settings` lists them all)",
     )  # fmt: skip
@@ -45,9 +49,11 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: every core)")
 
 
-def changed_settings(args: argparse.Namespace) -> dict[str, str]:
-    """Changed settings as {"section.key": "value"}, from --set, --seed and --threads."""
-    found = {}
+def changed_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Changed settings as {"section.key": value}, from --recipe, --set, --seed and --threads; later ones win."""
+    from ..core.recipes import read_recipe
+
+    found: dict[str, Any] = read_recipe(args.recipe) if args.recipe is not None else {}
     for item in args.settings:
         key, equals, value = item.partition("=")
         if not equals:

@@ -242,8 +242,10 @@ def _explanation(record: dict[str, Any]) -> list[str]:
         f"cluster {record['cluster']} {record['cluster_score']:.4f} x edge {record['edge_score']:.4f} "
         f"x classifier {record['classifier']:.4f}"
     )
+    if "tree" in record:
+        return [f"w T + (1 - w) p q: tree T {record['tree']:.4f}, ranker q {record['ranker']:.4f}", f"p = {network}"]
     if "explanation" not in record:
-        return [f"= {network}"]
+        return [f"= {network}" + (f" x ranker q {record['ranker']:.4f}" if "ranker" in record else "")]
     words, texts, contributions, score = record["explanation"].values()
     lines, shown = [], [item for item in words if abs(item["weight"]) >= SHOWN_WEIGHT]
     if shown:

@@ -10,9 +10,10 @@ import math
 from dataclasses import dataclass, replace
 
 from .errors import SettingsError
-from .settings import ONE_VERSUS_ALL, ScoreModelSettings, Settings, StageSettings
+from .settings import NETWORK_ALONE, ONE_VERSUS_ALL, PUBLISHED, STACKED, ScoreModelSettings, Settings, StageSettings
 
 MOST_VALIDATION = 4000  # rows, as in the authors' program
+MOST_TREE = 5000  # calibration rows of the published ranker, as in the paper
 FEWEST = 100  # calibration rows to fit a final score on
 FOLDS, MOST_FOLDED = 2, 100_000  # folds of cross-fitting, below so many training rows
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
@@ -48,6 +49,11 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     Up to SMALL rows a stacked ranker gains nothing from more than 3 + 4 epochs, and more from the validation rows in
     training than from a choice among checkpoints.
     """
+    if settings.ranking.kind == PUBLISHED and not size.has_words:
+        raise SettingsError(
+            "ranking.kind=published: its classifiers see [tf-idf, phi], and dense vectors have no words; "
+            "set ranking.kind=none"
+        )
     one_versus_all = settings.network.kind == ONE_VERSUS_ALL
     if one_versus_all:
         settings = _all_labels(settings, size)
@@ -102,39 +108,44 @@ def _all_labels(settings: Settings, size: DataSize) -> Settings:
     return settings.updated({**fixed, "index.alpha": max(1.0, settings.index.alpha), "stage2.epochs": 0})
 
 
-def _has_ranker(settings: Settings, size: DataSize) -> bool:
-    return settings.ranking.kind != "none" and size.has_words
+def _is_stacked(settings: Settings, size: DataSize) -> bool:
+    return settings.ranking.kind == STACKED and size.has_words
 
 
 def _is_small(settings: Settings, size: DataSize) -> bool:
     """A fit that is made quick: a score model over all features loses nothing by it (measured with bags of words)."""
-    words = settings.encoder.kind in ("auto", "bag") and _has_ranker(settings, size)
-    return size.rows <= SMALL and words and settings.score_model.kind == "learned"
+    return size.rows <= SMALL and settings.encoder.kind in ("auto", "bag") and _is_stacked(settings, size)
 
 
 def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
-    """(calibration rows, folds): what the score model is fitted on.
+    """(calibration rows, folds): what the score model, or T of the published ranker, is fitted on.
 
     Few rows: one held-out split is too small to fit the score model on, and too large to lose, so several folds are
-    held out, each of a network of its own (cross-fitting), and the model itself trains on all rows.
+    held out, each of a network of its own (cross-fitting), and the model itself trains on all rows. The published
+    ranker has one split: a tree of depth 5 needs fewer rows.
     """
     rows, folds = settings.split.calibration_rows, settings.score_model.folds
-    learns = _has_ranker(settings, size)
+    stacked = _is_stacked(settings, size)
+    learns = stacked or (settings.ranking.kind == PUBLISHED and settings.published.calibration)
     if folds and size.own_validation:
         raise SettingsError(f"score_model.folds={folds}: the rows of the validation file serve the score; leave it out")
     if folds is None:
         usual = FOLDS if size.rows < MOST_FOLDED else 0
         apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
-        folds = usual if learns and apart and settings.score_model.kind != "product" else 0
+        folds = usual if apart else 0
+    folds = folds if stacked else 0
     if rows is None and not learns:
         rows = 0
     elif rows is None and folds:
         rows = min(MOST_VALIDATION, size.rows // (3 if size.rows <= SMALL else 4))
     elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
-        rows = min(MOST_VALIDATION, size.own_validation // 2 if size.own_validation else enough)
+        most = MOST_VALIDATION if stacked else MOST_TREE
+        rows = min(most, size.own_validation // 2 if size.own_validation else enough)
         rows = rows if rows >= FEWEST else 0
-    return rows, folds if rows and learns else 0
+    elif rows and 0 < size.own_validation <= rows:  # the other half is for the choice among checkpoints
+        rows = max(1, size.own_validation // 2)
+    return rows, folds if rows else 0
 
 
 def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, small: bool) -> ScoreModelSettings:
@@ -166,6 +177,7 @@ def describe(settings: Settings, size: DataSize, name: str) -> str:
     lines = [
         f"{name}: {size.rows:,} training rows, {size.labels:,} labels with training rows, {size.pairs:,} pairs"
         + (f", {size.label_texts:,} label texts" if size.label_texts and s.features.label_texts else ""),
+        *([f"  recipe {s.run.recipe}"] if s.run.recipe else []),
         f"  encoder {s.encoder.kind}{_describe_dim(settings, size)}; {_describe_index(settings)}",
         f"  stage 1 {s.stage1.epochs} epochs, stage 2 {s.stage2.epochs} epochs, batch {s.stage2.batch_size}; "
         f"validation: {validation}{_describe_calibration(settings)}; "
@@ -185,9 +197,11 @@ def _describe_index(s: Settings) -> str:
 
 
 def _describe_calibration(s: Settings) -> str:
-    """The rows that the score model is fitted on, where there is one."""
-    if s.ranking.kind == "none" or not s.split.calibration_rows:
+    """The rows that the score model, or T, is fitted on, where there is one."""
+    if s.ranking.kind == NETWORK_ALONE or not s.split.calibration_rows:
         return ""
+    if s.ranking.kind == PUBLISHED:
+        return f"; calibration: {s.split.calibration_rows} rows" if s.published.calibration else ""
     folds = f"{s.score_model.folds} x " if s.score_model.folds else ""
     return f"; score model: {folds}{s.split.calibration_rows} rows"
 

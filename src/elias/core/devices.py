@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from .errors import InputError
 
@@ -26,6 +28,12 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def upload(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array on a device; on its way to a GPU from pinned memory, which neither side waits for."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def pick_threads(threads: int | None) -> int:
     """Threads for our kernels: the given number, or one for each core this process may use.
 
@@ -37,6 +45,20 @@ def pick_threads(threads: int | None) -> int:
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
     return threads or len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def tensor_cores(device: torch.device) -> Iterator[None]:
+    """On a GPU, products of float32 matrices in TF32 for a while (10 bits of mantissa, sums in float32)."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

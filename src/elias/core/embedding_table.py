@@ -16,7 +16,7 @@ value, to either side. The random bits depend on (key, step, row, column) alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -59,11 +59,11 @@ class EmbeddingTable:
         """The values as kernels read them; bfloat16 as its bits."""
         return as_array(self.values)
 
-    def pending_decay(self, rows: Tensor) -> Tensor | None:
+    def pending_decay(self, rows: Tensor | slice) -> Tensor | None:
         """The factor that `values[rows]` are still to be multiplied by; None if no decay is pending in the table."""
         if not self.state or self.decay_sum == 0.0:
             return None
-        if kernels.serve(self.values.device):
+        if isinstance(rows, Tensor) and kernels.serve(self.values.device):
             from ..kernels.steps import pending_decay_rows
 
             out = torch.empty(len(rows))
@@ -74,9 +74,16 @@ class EmbeddingTable:
 
     @torch.no_grad()
     def apply(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
-        """One optimizer step on `rows` (each row at most once); for every other row the step's decay is pending."""
+        """One optimizer step on `rows` (each row at most once); for every other row the step's decay is pending.
+
+        `rows` are numbers, or one bool per row of the table (then there is a gradient of every row): a GPU is waited
+        for to learn how many rows are true, but not to step where they are.
+        """
         self.begin_step(rate)
-        self.step_rows(rows, gradients, rate)
+        if rows.dtype == torch.bool:
+            self.step_range(slice(0, len(self)), gradients, rate, rows)
+        else:
+            self.step_rows(rows, gradients, rate)
 
     @torch.no_grad()
     def step_rows(self, rows: Tensor, gradients: Tensor, rate: float) -> None:
@@ -86,7 +93,12 @@ class EmbeddingTable:
             return
         step_reference(self.step_of(rows, gradients, rate))
 
-    def step_of(self, rows: Tensor, gradients: Tensor, rate: float) -> Step:
+    @torch.no_grad()
+    def step_range(self, rows: slice, gradients: Tensor, rate: float, touched: Tensor) -> None:
+        """`step_rows` of those rows of a range that are touched."""
+        step_reference(replace(self.step_of(rows, gradients, rate), touched=touched))
+
+    def step_of(self, rows: Tensor | slice, gradients: Tensor, rate: float) -> Step:
         """The arguments of `step_reference`."""
         return Step(self.values, self.state, self.decay_sum, rows, gradients, rate, self.optimizer, self.noise)
 

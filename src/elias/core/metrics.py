@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -87,6 +88,14 @@ class PerLabel:
     hits: np.ndarray
     precision: np.ndarray
     recall: np.ndarray
+
+
+class CalibrationBin(NamedTuple):
+    """Pairs of similar probability."""
+
+    pairs: int
+    probability: float  # mean
+    right: float  # share
 
 
 def evaluate(
@@ -222,24 +231,55 @@ def per_label(
     )
 
 
+def mean_by_decile(values: np.ndarray, of_value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(how many, mean) of the values of each decile, by the decile of each value; NaN of none."""
+    counts = np.bincount(of_value, minlength=N_DECILES)
+    sums = np.bincount(of_value, weights=values, minlength=N_DECILES)
+    return counts, np.divide(sums, counts, out=np.full(N_DECILES, np.nan), where=counts > 0)
+
+
+def recall_curve(
+    predicted: np.ndarray, labels: sp.csr_matrix, longest: int, *, excluded: sp.csr_matrix | None = None
+) -> np.ndarray:
+    """R@1 to R@longest."""
+    _check_ks([longest])
+    no_counts = np.zeros(labels.shape[1], dtype=np.int64)
+    relevant = rank_relevant(predicted, labels, no_counts, longest, excluded=excluded)
+    hit = relevant.ranks < longest
+    shares = 1.0 / relevant.counts[relevant.rows][hit]
+    return 100.0 * np.cumsum(np.bincount(relevant.ranks[hit], shares, longest)) / max(1, relevant.n_scored)
+
+
+def calibration_bins(probabilities: np.ndarray, right: np.ndarray) -> list[CalibrationBin]:
+    """Pairs sorted by probability, in 15 bins of equally many; fewer where there are fewer pairs."""
+    order = np.argsort(probabilities, kind="stable")
+    bins = [one for one in np.array_split(order, CALIBRATION_BINS) if len(one)]
+    return [CalibrationBin(len(b), float(probabilities[b].mean()), float(right[b].mean())) for b in bins]
+
+
 def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
     """ECE of pairs; 0 of none."""
-    order = np.argsort(probabilities, kind="stable")
-    bins = np.array_split(order, CALIBRATION_BINS)
-    gaps = [len(b) * abs(float(probabilities[b].mean()) - float(right[b].mean())) for b in bins if len(b)]
-    return float(sum(gaps) / max(1, len(order)))
+    gaps = [one.pairs * abs(one.probability - one.right) for one in calibration_bins(probabilities, right)]
+    return float(sum(gaps) / max(1, len(probabilities)))
+
+
+def calibrated_pairs(
+    predicted: np.ndarray, probabilities: np.ndarray, labels: sp.csr_matrix, *, k: int = CALIBRATED_LABELS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities of the first k labels of the rows that have labels, and whether each of them is right."""
+    rows, numbers = _pairs(labels)
+    top = predicted[:, :k]
+    used = (top >= 0) & (np.bincount(rows, minlength=len(top)) > 0)[:, None]
+    n_labels = int(labels.shape[1])
+    keys = (np.arange(len(top), dtype=np.int64)[:, None] * n_labels + top)[used]
+    return probabilities[:, :k][used].astype(np.float64), np.isin(keys, rows * n_labels + numbers)
 
 
 def calibration_error_of(
     predicted: np.ndarray, probabilities: np.ndarray, labels: sp.csr_matrix, *, k: int = CALIBRATED_LABELS
 ) -> float:
     """ECE of the first k labels of the rows that have labels."""
-    rows, numbers = _pairs(labels)
-    top = predicted[:, :k]
-    used = (top >= 0) & (np.bincount(rows, minlength=len(top)) > 0)[:, None]
-    n_labels = int(labels.shape[1])
-    keys = (np.arange(len(top), dtype=np.int64)[:, None] * n_labels + top)[used]
-    return calibration_error(probabilities[:, :k][used].astype(np.float64), np.isin(keys, rows * n_labels + numbers))
+    return calibration_error(*calibrated_pairs(predicted, probabilities, labels, k=k))
 
 
 def format_metrics(metrics: Metrics) -> str:

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import IO
 
 from .errors import InputError
@@ -53,8 +54,8 @@ class Progress:
             self._clear()
             print(text, file=self.stream, flush=True)
 
-    def update(self, what: str, done: int, total: int, seconds: float, info: str = "") -> None:
-        """The live line: the current step, the share that is done, and the time left."""
+    def update(self, what: str, done: int, total: int, seconds: float, info: str | Callable[[], str] = "") -> None:
+        """The live line: current step, share done, time left, and a remark, which may be made when it is drawn."""
         now = time.monotonic()
         interval = NOTEBOOK_INTERVAL if self.notebook else MIN_INTERVAL
         if not self.live or (now - self._shown < interval and done < total):
@@ -66,7 +67,7 @@ class Progress:
         bar = "━" * filled + "┄" * (20 - filled)
         if self.color:
             bar = f"\x1b[36m{bar}\x1b[0m"
-        line = f"  {what:<11} {bar} {100 * share:3.0f} %  {left:<13} {info}"
+        line = f"  {what:<11} {bar} {100 * share:3.0f} %  {left:<13} {info if isinstance(info, str) else info()}"
         if self.notebook:  # overwrites characters after \r, and knows no command that erases a line
             line = "\r" + line[:NOTEBOOK_COLUMNS].ljust(NOTEBOOK_COLUMNS)
         else:

@@ -19,7 +19,7 @@ from .errors import SettingsError, did_you_mean
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of stored classifiers
 ELIAS, ONE_VERSUS_ALL = MODEL_KINDS = ("elias", "one-versus-all")
-WORDS, BEAM = NEGATIVES = ("words", "beam")
+STACKED, PUBLISHED, NETWORK_ALONE = RANKINGS = ("stacked", "published", "none")
 ENCODERS = ("auto", "bag", "transformer", "hybrid", "vectors")
 MEMBERS_APART = 1_000_003  # between the seeds of two members of an ensemble: far more than seeds users try
 T = typing.TypeVar("T")
@@ -56,7 +56,7 @@ class SplitSettings:
     validation_rows: int | None = setting(None, "rows for choosing among checkpoints", low=0)
     near_duplicates: bool = setting(True, "hold near-duplicates of a held-out text out with it")
     calibration_rows: int | None = setting(
-        None, "rows held out of everything, for the score model; with score_model.folds, in each fold", low=0
+        None, "rows held out of everything, for the score model or for T; with score_model.folds, in each fold", low=0
     )
 
 
@@ -88,14 +88,28 @@ class EncoderSettings:
     kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=ENCODERS)
     dim: int = setting(512, "dimension of phi (bag, hybrid, sparse vectors)", letter="d", low=1)
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
-    radius: float = setting(8.0, "length of phi", low=0.001)
+    head: str = setting(
+        "residual", "residual: a learned layer, then length normalization; none: phi is the pooled vector, as in the "
+        "paper (transformer)", choices=("residual", "none"),
+    )  # fmt: skip
+    radius: float = setting(8.0, "length of phi; with head=none phi keeps its own", low=0.001)
     model: str = setting("", "transformer, hybrid: name or folder of a Hugging Face model")
     pooling: str = setting("mean", "transformer, hybrid: how tokens become one vector", choices=("cls", "mean"))
     max_length: int = setting(128, "transformer, hybrid: maximum number of tokens per text", low=2)
     precision: str = setting(
-        "float32", "transformer, hybrid: arithmetic of the forward pass", choices=("float32", "bfloat16")
-    )
+        "auto", "transformer, hybrid: arithmetic of the forward pass; auto: bfloat16 on CUDA, float32 elsewhere",
+        choices=("auto", "float32", "bfloat16"),
+    )  # fmt: skip
     frozen: bool = setting(True, "transformer: do not train its weights, encode each text once")
+    checkpointing: bool = setting(
+        False, "transformer that is fine-tuned: compute activations again in the backward pass, for less memory"
+    )
+    compile: bool = setting(False, "transformer that is fine-tuned: run it through torch.compile")
+
+    @property
+    def is_fine_tuned(self) -> bool:
+        """Whether a transformer is trained, and so computes all of every step."""
+        return self.kind == "transformer" and not self.frozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +124,7 @@ class IndexSettings:
     training_shortlist_size: int = setting(500, "labels classified per text in training", letter="K", low=1)
     parent_slots: int = setting(5, "clusters beyond the beam, per training text, for the parents of its labels", low=0)
     random_clusters: bool = setting(False, "fill the slots that no parent took with random clusters (random negatives)")
+    cluster_weights: str = setting("centroids", "initialization of W_C in stage 1", choices=("centroids", "random"))
     logits: str = setting("counts", "initialization of the edge logits", choices=("counts", "random"))
 
 
@@ -137,7 +152,11 @@ class StageSettings:
         "rowwise", "of the large tables: AdamW with one step size per row, or per value", choices=("rowwise", "adamw")
     )
     epsilon: float = setting(1e-8, "AdamW's epsilon", low=0.0)
-    accumulate: int = setting(1, "batches whose gradients the tables sum before one step", letter="k", low=1)
+    accumulate: int = setting(1, "batches whose gradients are summed before one step", letter="k", low=1)
+    accumulated: str = setting(
+        "classifiers", "what steps every `accumulate` batches: W_L; or all: W_L, A and W_C, as in the authors' program",
+        choices=("classifiers", "all"),
+    )  # fmt: skip
     average_from: float = setting(0.5, "share of the stage after which weights are averaged; 1: never", low=0, high=1)
     average_every: int = setting(0, "steps between two averaged weights; 0: one per epoch", low=0)
     evaluate_every: int = setting(2, "epochs between two validations", low=1)
@@ -148,10 +167,27 @@ class RankingSettings:
     """What stands on top of the network."""
 
     kind: str = setting(
-        "stacked", "stacked: candidates by words too, ranked by a score model over all features (needs tf-idf); "
-        "none: the network alone", choices=("stacked", "none"),
+        STACKED, "stacked: candidates by words too, ranked by a score model over all features (needs tf-idf); "
+        "published: ELIAS++ of the paper, the network's candidates by T + p q (needs tf-idf); none: the network alone",
+        choices=RANKINGS,
     )  # fmt: skip
-    network_candidates: int = setting(100, "candidates per text from the network", low=1)
+    network_candidates: int = setting(
+        100, "candidates per text from the network; of the published ranker also per training row", low=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSettings:
+    """ELIAS++ as the paper and the authors' program have it (`ranking.kind=published`)."""
+
+    unretrieved_positives: bool = setting(
+        False, "train the classifier of a label on all texts that have it (the authors' program); false: only on texts "
+        "that retrieve it (the paper)",
+    )  # fmt: skip
+    calibration: bool = setting(True, "score T + p q, T a decision tree on split.calibration_rows; false: p q")
+    tree_weight: float = setting(
+        0.5, "w in w T + (1 - w) p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,23 +215,17 @@ class KNNSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRankerSettings:
-    """One sparse linear classifier per label. Cost, iterations and min_weight are those of the label tree too."""
+    """One sparse linear classifier per label. Cost, iterations and min_weight are those of the label tree too.
+
+    All but `negatives` hold for the published ranker too.
+    """
 
     loss: str = setting("squared-hinge", "loss of its classifiers", choices=("squared-hinge", "logistic"))
     cost: float = setting(1.0, "weight of the loss against the size of the weights", letter="C", low=1e-6)
     tolerance: float = setting(0.1, "tolerance of the solver", low=1e-9)
     max_iterations: int = setting(100, "maximum number of passes over the pairs of a label", low=1)
     min_weight: float = setting(0.1, "weights below are dropped", low=0.0)
-    negatives: int = setting(100, "maximum number of hard negatives per training row and candidate source", low=1)
-    negatives_from: str = setting(
-        WORDS, "where they come from: the inverted index, or the network's own predictions too", choices=NEGATIVES
-    )
-    embedding: bool = setting(False, "features of the classifiers are [tf-idf, phi], as in the paper")
-
-    @property
-    def needs_network(self) -> bool:
-        """Whether it can be trained only after the network."""
-        return self.embedding or self.negatives_from != WORDS
+    negatives: int = setting(100, "maximum number of hard negatives per training row, found by words", low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,10 +240,6 @@ class LabelTreeSettings:
 class ScoreModelSettings:
     """The score of a candidate, learned on held-out rows."""
 
-    kind: str = setting(
-        "learned", "learned: from all features; tree: the paper's T + p q; product: p q",
-        choices=("learned", "tree", "product"),
-    )  # fmt: skip
     folds: int | None = setting(
         None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
         "default: 2 from 400 to 100,000 rows, else 0; 0 with a validation file", low=0,
@@ -225,15 +251,13 @@ class ScoreModelSettings:
         "wrong candidates per text and step, sampled; 0: all; default: 32 up to 10,000 rows, else 0",
         low=0,
     )
-    tree_weight: float = setting(
-        0.5, "share of T in T + p q; the paper's sum is 0.5, the authors' program has 0.3", low=0.0, high=1.0
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """This run."""
 
+    recipe: str = setting("", "the recipe that the settings come from; `--recipe` sets it")
     seed: int = setting(0, "seed of clustering, initialization, order and noise", low=0)
     member: int = setting(0, "number of this model in an ensemble: another clustering, order and noise", low=0)
     device: str = setting("auto", "where torch computes: auto, cpu, cuda, cuda:1, mps ...")
@@ -266,7 +290,9 @@ class Settings:
     stage1, stage2
         The two stages of training.
     ranking
-        The stacked ranker, or the network alone.
+        The stacked ranker, the paper's, or the network alone.
+    published
+        The paper's ranker.
     inverted_index, knn
         Candidates by words, and votes of the nearest training texts.
     linear_ranker, label_tree
@@ -286,6 +312,7 @@ class Settings:
     stage1: StageSettings = StageSettings()
     stage2: StageSettings = StageSettings(classifiers="carried")
     ranking: RankingSettings = RankingSettings()
+    published: PublishedSettings = PublishedSettings()
     inverted_index: InvertedIndexSettings = InvertedIndexSettings()
     knn: KNNSettings = KNNSettings()
     linear_ranker: LinearRankerSettings = LinearRankerSettings()
@@ -299,6 +326,9 @@ class Settings:
             problems.append("stage1.classifiers=carried: there is nothing to carry over; choose centroids or random")
         if self.encoder.kind == "hybrid" and not self.encoder.frozen:
             problems.append("encoder.frozen=false: encoder.kind=hybrid keeps its transformer as it is; leave it out")
+        if self.encoder.head == "none" and self.encoder.kind != "transformer":
+            given = f"encoder.head=none with encoder.kind={self.encoder.kind}"
+            problems.append(f"{given}: only a transformer can do without a head; set encoder.head=residual")
         problems += _too_much_decay("stage1", self.stage1) + _too_much_decay("stage2", self.stage2)
         if self.network.kind == ONE_VERSUS_ALL:
             problems += _without_index(self)
@@ -419,6 +449,8 @@ def _convert(path: str, value: Any, hint: Any) -> Any:
         if str(value).lower() in words:
             return words[str(value).lower()]
         raise SettingsError(f"{path}={value}: must be true or false")
+    if isinstance(value, bool):  # true is no number, though Python takes it for 1
+        raise SettingsError(f"{path}={str(value).lower()}: must be {_KINDS[kind]}")
     if kind is int and isinstance(value, float) and not value.is_integer():
         raise SettingsError(f"{path}={value}: must be a whole number")
     try:

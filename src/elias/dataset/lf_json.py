@@ -1,13 +1,15 @@
-"""LF-* datasets of the Extreme Classification Repository: trn.json.gz, tst.json.gz, lbl.json.gz.
+"""Raw texts of the Extreme Classification Repository: trn.json.gz, tst.json.gz, and lbl.json.gz of the LF-* datasets.
 
     trn.json    {"uid": "B0001", "title": "...", "content": "...", "target_ind": [3, 17], "target_rel": [1.0, 1.0]}
     lbl.json    {"uid": "B0002", "title": "..."}
 
-Line n + 1 of lbl.json is label n. The content of a label is not read, only its title.
+Line n + 1 of lbl.json is label n. The content of a label is not read, only its title. Amazon-670K and Wikipedia-500K
+name their files trn.raw.json.gz, and datasets without label features have no lbl.json: their labels are numbers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,30 +17,39 @@ from pathlib import Path
 from ..core.errors import DataError, did_you_mean
 from .defects import LABEL_UIDS_REPEATED, ZERO_WEIGHT, ReadLog, place
 from .files import Folder
-from .labels import LabelSetBuilder, id_problem
+from .labels import MOST_LABELS, LabelSetBuilder, id_problem
 from .record_files import read_objects
 from .records import DatasetRecords, Record, collect
 
+FOLDERS = ("", "raw/", "raw_data/")
+
 
 def load_lf_json(folder: Folder, log: ReadLog) -> DatasetRecords | None:
-    train = folder.find("trn.json", "raw/trn.json", "raw_data/trn.json")
+    train, test = _find(folder, "trn.json", "trn.raw.json"), _find(folder, "tst.json", "tst.raw.json")
     if train is None:
         return None
-    label_file = folder.find("lbl.json", "raw/lbl.json", "raw_data/lbl.json")
-    if label_file is None:
-        raise DataError(f"{train.name} numbers its labels, lbl.json.gz with their names is missing", file=folder.path)
+    label_file = _find(folder, "lbl.json")
     label_set = LabelSetBuilder(log)
-    _read_labels(label_file, label_set, log)
-    found = DatasetRecords(f"Extreme Classification Repository, raw texts ({train.name})", label_set)
-    test = folder.find("tst.json", "raw/tst.json", "raw_data/tst.json")
+    if label_file is not None:
+        _read_labels(label_file, label_set, log)
+    labels = "" if label_file else ", labels are numbers (no lbl.json)"
+    found = DatasetRecords(f"Extreme Classification Repository, raw texts ({train.name}){labels}", label_set)
+    n_labels = None if label_file is None else len(label_set)
     for split, file in (("train", train), ("test", test)):
         if file is None:
             continue
         try:
-            found.splits[split] = collect(_records(file, len(label_set), log), file, log)
+            found.splits[split] = collect(_records(file, n_labels, log), file, log)
         except DataError as error:
             log.defect(error)
+    if label_file is None:
+        largest = max((int(read.numbers.max(initial=-1)) for read in found.splits.values()), default=-1)
+        label_set.add_numbers(largest + 1)
     return found
+
+
+def _find(folder: Folder, *names: str) -> Path | None:
+    return folder.find(*(place + name for name, place in itertools.product(names, FOLDERS)))
 
 
 def _read_labels(file: Path, label_set: LabelSetBuilder, log: ReadLog) -> None:
@@ -63,7 +74,7 @@ def _read_labels(file: Path, label_set: LabelSetBuilder, log: ReadLog) -> None:
     label_set.end_label_file()
 
 
-def _records(file: Path, n_labels: int, log: ReadLog) -> Iterator[Record]:
+def _records(file: Path, n_labels: int | None, log: ReadLog) -> Iterator[Record]:
     for line, row in read_objects(file, log):
         try:
             labels, grades = _targets(row, n_labels, file, line, log)
@@ -76,7 +87,7 @@ def _records(file: Path, n_labels: int, log: ReadLog) -> Iterator[Record]:
 
 
 def _targets(
-    row: dict[str, object], n_labels: int, file: Path, line: int, log: ReadLog
+    row: dict[str, object], n_labels: int | None, file: Path, line: int, log: ReadLog
 ) -> tuple[list[int], list[float] | None]:
     labels = row.get("target_ind")
     if labels is None:
@@ -84,8 +95,10 @@ def _targets(
     if not isinstance(labels, list):
         raise DataError(f"{labels!r} is not a list", file=file, line=line, field="target_ind")
     for label in labels:
-        if type(label) is not int or not 0 <= label < n_labels:
-            message = f"label {label!r} is out of range; lbl.json has labels 0 to {n_labels - 1}"
+        largest = (MOST_LABELS if n_labels is None else n_labels) - 1
+        if type(label) is not int or not 0 <= label <= largest:
+            what = "lbl.json has labels" if n_labels is not None else "labels are numbers,"
+            message = f"label {label!r} is out of range; {what} 0 to {largest}"
             raise DataError(message, file=file, line=line, field="target_ind")
     grades = row.get("target_rel")
     if grades is None:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import kernels
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
@@ -82,11 +83,15 @@ class BagEncoder:
         words, weights, offsets = take_rows(prepared, rows)
         device = self.words.values.device
         if context is None:
-            arrays = (torch.from_numpy(array).to(device) for array in (words, offsets[:-1], weights))
+            arrays = (upload(array, device) for array in (words, offsets[:-1], weights))
             words_N, offsets_B, weights_N = arrays
             table = self.words.values
             return F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
-        return bag_of_rows(self.words, words, offsets, torch.from_numpy(weights).to(device), context.buffer)
+        return bag_of_rows(self.words, words, offsets, upload(weights, device), context.buffer)
+
+    def take(self, prepared: sp.csr_matrix, rows: np.ndarray) -> sp.csr_matrix:
+        words, weights, offsets = take_rows(prepared, rows)
+        return sp.csr_matrix((weights, words, offsets), shape=(len(rows), prepared.shape[1]))
 
 
 def bag_of_rows(
@@ -106,8 +111,8 @@ def bag_of_rows_reference(
     """`bag_of_rows` on any device."""
     unique, inverse = np.unique(words, return_inverse=True)
     device = weights_N.device
-    rows = buffer.gather(table, torch.from_numpy(unique).long().to(device))
-    words_N, offsets_B = torch.from_numpy(inverse).long().to(device), torch.from_numpy(offsets[:-1]).to(device)
+    rows = buffer.gather(table, upload(unique.astype(np.int64), device))
+    words_N, offsets_B = upload(inverse.astype(np.int64), device), upload(offsets[:-1], device)
     return F.embedding_bag(words_N, rows, offsets_B, mode="sum", per_sample_weights=weights_N)
 
 

@@ -15,6 +15,8 @@ import scipy.sparse as sp
 
 from ..core.errors import InputError
 
+ROWS_AT_ONCE = 1 << 14
+
 
 @overload
 def normalize_rows(matrix: sp.csr_matrix) -> sp.csr_matrix: ...
@@ -38,11 +40,33 @@ def psi(bow: sp.csr_matrix | np.ndarray, phi: sp.csr_matrix | np.ndarray) -> sp.
     """[bow / |bow|, phi / |phi|], sparse unless both are dense."""
     if bow.shape[0] != phi.shape[0]:
         raise InputError(f"psi needs one phi for each bow: {bow.shape[0]} rows of bow, {phi.shape[0]} of phi")
+    if sp.issparse(bow) and isinstance(phi, np.ndarray):
+        return _sparse_and_dense(sp.csr_matrix(bow), phi)
     left, right = normalize_rows(bow), normalize_rows(phi)
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.hstack([left, right])
     joined: sp.csr_matrix = sp.csr_matrix(sp.hstack([sp.csr_matrix(left), sp.csr_matrix(right)], format="csr"))
     joined.sort_indices()
+    return joined
+
+
+def _sparse_and_dense(bow: sp.csr_matrix, phi: np.ndarray) -> sp.csr_matrix:
+    """psi of sparse and dense rows, some rows at a time: scipy would list the coordinates of every value of phi."""
+    left = normalize_rows(bow)
+    left.sort_indices()
+    (n_rows, width), n_words = phi.shape, bow.shape[1]
+    starts = left.indptr + width * np.arange(n_rows + 1, dtype=np.int64)
+    indices, data = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.float32)
+    for first in range(0, n_rows, ROWS_AT_ONCE):
+        rows = slice(first, min(first + ROWS_AT_ONCE, n_rows))
+        words = slice(left.indptr[rows.start], left.indptr[rows.stop])
+        lengths = np.diff(left.indptr[rows.start : rows.stop + 1])
+        places = np.arange(words.start, words.stop) + width * np.repeat(np.arange(rows.start, rows.stop), lengths)
+        indices[places], data[places] = left.indices[words], left.data[words]
+        places = (starts[rows] + lengths)[:, None] + np.arange(width)
+        indices[places], data[places] = n_words + np.arange(width), normalize_rows(phi[rows])
+    joined = sp.csr_matrix((data, indices, starts), shape=(n_rows, n_words + width))
+    joined.has_sorted_indices = True
     return joined
 
 

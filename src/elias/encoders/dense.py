@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
@@ -40,9 +41,12 @@ class DenseEncoder:
 
     def encode(self, prepared: np.ndarray, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         device = self.head.residual.weight.device
-        h_BD = torch.from_numpy(np.asarray(prepared[rows], dtype=np.float32)).to(device)
+        h_BD = upload(self.take(prepared, rows), device)
         phi_BD: Tensor = self.head(h_BD, context)
         return phi_BD
+
+    def take(self, prepared: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(prepared[rows], dtype=np.float32)
 
     def module(self) -> nn.Module:
         return self.head

@@ -45,6 +45,7 @@ class TrainingContext:
     buffer: GradientBuffer
     noise: Noise
     rows_B: Tensor  # numbers of the training rows, which key the noise
+    rows: np.ndarray | None = None  # the same on the host: a GPU is not waited for to read them back
 
 
 def silent(done: int, total: int) -> None:
@@ -63,6 +64,10 @@ class Encoder(Protocol):
 
     def encode(self, prepared: Any, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         """phi of the given prepared rows, float32 [B, dim]."""
+        ...
+
+    def take(self, prepared: Any, rows: np.ndarray) -> Any:
+        """The given rows as prepared inputs of their own, in memory: row i of it is row rows[i]."""
         ...
 
     def module(self) -> torch.nn.Module:

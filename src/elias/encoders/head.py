@@ -1,8 +1,10 @@
-"""The last step of every encoder: a residual layer, length normalization, dropout.
+"""The last step of every encoder: a residual layer, length normalization, dropout; or dropout alone.
 
-    phi = dropout( radius * u / |u| ),   u = n + gelu(R n + r),   n = h / |h|,   R and r start at 0
+    residual   phi = dropout( radius * u / |u| ),   u = n + gelu(R n + r),   n = h / |h|,   R and r start at 0
+    none       phi = dropout( h )                   the paper: phi is the transformer's own vector, of any length
 
-An input without words has h = 0 and gets phi = 0, whatever r has learned: it has no opinion and biases decide.
+With `residual`, an input without words has h = 0 and gets phi = 0, whatever r has learned: it has no opinion and biases
+decide.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from .encoder import TrainingContext
 
 
 class Head(nn.Module):
+    """`residual`."""
+
     def __init__(self, dim: int, *, radius: float, dropout: float, threads: int = 1) -> None:
         super().__init__()
         self.residual = nn.Linear(dim, dim)
@@ -44,3 +48,20 @@ class Head(nn.Module):
         """Parameters back from a file."""
         own = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
         self.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
+
+
+class NoHead(nn.Module):
+    """`none`: nothing to learn."""
+
+    def __init__(self, *, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, h_BD: Tensor, context: TrainingContext | None = None) -> Tensor:
+        return h_BD if context is None else context.noise.dropout(h_BD, context.rows_B, self.dropout)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def take_arrays(self, arrays: dict[str, np.ndarray]) -> None:
+        """Nothing to take."""

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
@@ -79,10 +80,13 @@ class HybridEncoder:
 
     def encode(self, prepared: Mixed, rows: np.ndarray, context: TrainingContext | None = None) -> Tensor:
         b_BD = self.bag.h(prepared.bow, rows, context)
-        t_BS = torch.from_numpy(np.asarray(prepared.vectors[rows], dtype=np.float32)).to(b_BD.device)
+        t_BS = upload(np.asarray(prepared.vectors[rows], dtype=np.float32), b_BD.device)
         h_BD = F.normalize(b_BD, dim=1) + self.weight * self.projection(F.normalize(t_BS, dim=1))
         phi_BD: Tensor = self.bag.head(h_BD, context)
         return phi_BD
+
+    def take(self, prepared: Mixed, rows: np.ndarray) -> Mixed:
+        return Mixed(self.bag.take(prepared.bow, rows), np.asarray(prepared.vectors[rows], dtype=np.float32))
 
     def save(self, folder: Path) -> None:
         """encoder.json, encoder.safetensors (words, head, P), sentences/ as its own kind writes it."""

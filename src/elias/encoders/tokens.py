@@ -36,6 +36,12 @@ class Tokens:
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
+    def take(self, rows: np.ndarray) -> Tokens:
+        """Some texts alone, in memory."""
+        lengths, starts = self.lengths(rows), self.offsets[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Tokens(np.asarray(self.ids[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)]), offsets)
+
     def padded(self, rows: np.ndarray, pad: int) -> tuple[np.ndarray, np.ndarray]:
         """(ids int64 [B, W], mask bool [B, W]) of some texts, filled up on the right."""
         lengths_B = self.lengths(rows)

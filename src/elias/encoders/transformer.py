@@ -2,6 +2,8 @@
 
     t = transformer(tokens),     h = t_cls  or  mean over tokens t,     phi = head(h)
 
+The paper's phi is fine-tuned, h = t_cls, without a head of its own: `encoder.head=none` (head.py).
+
 Frozen: h is computed once for each text, in `prepare`, and read back from a file; training costs what it
 costs with dense vectors. Fine-tuned: texts are cut into tokens once and the transformer runs in each step.
 
@@ -22,47 +24,49 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError, ModelError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.rng import key
 from ..core.settings import EncoderSettings
 from .encoder import Inputs, TrainingContext, silent
-from .head import Head
+from .head import Head, NoHead
 from .pretrained import link_transformer, open_folder, open_pretrained, save_transformer
 from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenize_texts
 from .vector_cache import VectorCache
+
+# Settings in encoder.json.
+SAVED = ("head", "radius", "dropout", "pooling", "max_length", "precision", "frozen", "checkpointing", "compile")
 
 
 class TransformerEncoder:
     kind = "transformer"
 
-    def __init__(
-        self,
-        transformer: Any,
-        tokenizer: Tokenizer,
-        *,
-        radius: float,
-        dropout: float,
-        pooling: str = "mean",
-        max_length: int = 128,
-        precision: str = "float32",
-        frozen: bool = True,
-    ) -> None:
-        assert pooling in ("cls", "mean") and precision in ("float32", "bfloat16")
+    def __init__(self, transformer: Any, tokenizer: Tokenizer, settings: EncoderSettings) -> None:
+        """`settings`: everything but the kind, the dimension and the name of the model counts."""
         self.dim: int = transformer.config.hidden_size
-        self.transformer: nn.Module = transformer.eval().requires_grad_(not frozen)
-        self.head = Head(self.dim, radius=radius, dropout=dropout)
-        self.pooling, self.max_length, self.precision, self.frozen = pooling, max_length, precision, frozen
+        self.settings, self.frozen = settings, settings.frozen
+        self.transformer: nn.Module = transformer.eval().requires_grad_(not settings.frozen)
+        self.head: Head | NoHead = NoHead(dropout=settings.dropout)
+        if settings.head == "residual":
+            self.head = Head(self.dim, radius=settings.radius, dropout=settings.dropout)
+        self._in_training: Any = transformer
+        if settings.checkpointing and not settings.frozen:
+            transformer.config.use_cache = False  # an encoder has none, but transformers would warn of it
+            transformer.gradient_checkpointing_enable({"use_reentrant": False})
+        if settings.compile and not settings.frozen:
+            # Batches have as many tokens as their longest text, so shapes vary: dynamic=True compiles once for all.
+            self._in_training = torch.compile(transformer, dynamic=True)
         pad = transformer.config.pad_token_id
         self.pad: int = 0 if pad is None else pad
         # Set once and never again: a tokenizer that does not change may be used by many threads.
         self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
-        self.tokenizer.enable_truncation(max_length)
+        self.tokenizer.enable_truncation(settings.max_length)
         self._files: Path | None = None  # where frozen weights are already saved by us
         self._learned = nn.ModuleDict(
-            {"head": self.head} if frozen else {"head": self.head, "transformer": transformer}
+            {"head": self.head} if self.frozen else {"head": self.head, "transformer": transformer}
         )
 
     @classmethod
@@ -75,11 +79,7 @@ class TransformerEncoder:
                 f"encoder.max_length={settings.max_length}: {settings.model} reads at most {longest} tokens; "
                 f"set encoder.max_length={longest}"
             )
-        return cls(
-            pretrained.model, pretrained.tokenizer,
-            radius=settings.radius, dropout=settings.dropout, pooling=settings.pooling,
-            max_length=settings.max_length, precision=settings.precision, frozen=settings.frozen,
-        )  # fmt: skip
+        return cls(pretrained.model, pretrained.tokenizer, settings)
 
     def module(self) -> nn.Module:
         return self._learned
@@ -93,7 +93,13 @@ class TransformerEncoder:
 
     @property
     def device(self) -> torch.device:
-        return self.head.residual.weight.device
+        return next(self.transformer.parameters()).device
+
+    @property
+    def in_bfloat16(self) -> bool:
+        """Whether the forward pass computes in bfloat16."""
+        on_cuda = self.settings.precision == "auto" and self.device.type == "cuda"
+        return on_cuda or self.settings.precision == "bfloat16"
 
     # -- inputs ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +112,7 @@ class TransformerEncoder:
         if not self.frozen:
             return tokenize_texts(inputs.texts, self.tokenizer, self.pad, folder, progress)
         texts, shape = inputs.texts, (len(inputs.texts), self.dim)
-        dtype = np.dtype(np.float32 if self.precision == "float32" else np.float16)
+        dtype = np.dtype(np.float16 if self.in_bfloat16 else np.float32)
         if folder is None or not len(texts):
             tokens = tokenize_texts(texts, self.tokenizer, self.pad, None, silent)
             vectors, done = np.empty(shape, dtype), 0
@@ -130,8 +136,9 @@ class TransformerEncoder:
         for name, tensor in self.transformer.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy())
+        precision = "bfloat16" if self.in_bfloat16 else "float32"
         batches = f"{TOKENS_AT_ONCE} {MOST_ROWS_AT_ONCE}"  # how texts meet in a batch decides the last bits
-        return [digest.digest(), self.tokenizer.to_str(), self.pooling, self.precision, batches]
+        return [digest.digest(), self.tokenizer.to_str(), self.settings.pooling, precision, batches]
 
     # -- phi ------------------------------------------------------------------------------------------------------
 
@@ -139,25 +146,32 @@ class TransformerEncoder:
         if isinstance(prepared, Tokens):
             h_BD = self._h_learning(prepared, rows, context) if context else self._h(prepared, rows)
         else:
-            h_BD = torch.from_numpy(np.asarray(prepared[rows], dtype=np.float32)).to(self.device)
+            h_BD = upload(self.take(prepared, rows), self.device)
         phi_BD: Tensor = self.head(h_BD, context)
         return phi_BD
 
+    def take(self, prepared: np.ndarray | Tokens, rows: np.ndarray) -> Any:
+        return prepared.take(rows) if isinstance(prepared, Tokens) else np.asarray(prepared[rows], dtype=np.float32)
+
     def _h_learning(self, tokens: Tokens, rows: np.ndarray, context: TrainingContext) -> Tensor:
         """With gradients and with the transformer's dropout, which depends on the noise key and the rows only."""
-        seed = key(context.noise.key, "transformer", *context.rows_B.tolist())
+        numbers = context.rows_B if context.rows is None else context.rows
+        seed = key(context.noise.key, "transformer", *numbers.tolist())
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(seed)
             self.transformer.train()
             try:
-                return self._pooled(tokens, rows)
+                return self._pooled(tokens, rows, self._in_training)
             finally:
-                self.transformer.eval()
+                if not self.settings.checkpointing:  # else the backward pass runs it again, and needs the same dropout
+                    self.transformer.eval()
 
     @torch.no_grad()
     def _h(self, tokens: Tokens, rows: np.ndarray) -> Tensor:
         """Without gradients, texts of like length together."""
+        if self.transformer.training:
+            self.transformer.eval()
         h_BD = torch.empty((len(rows), self.dim), device=self.device)
         for batch in tokens.batches(rows):
             h_BD[torch.from_numpy(batch).to(self.device)] = self._pooled(tokens, rows[batch])
@@ -167,15 +181,16 @@ class TransformerEncoder:
     def _vectors(self, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
         return self._pooled(tokens, rows).cpu().numpy()
 
-    def _pooled(self, tokens: Tokens, rows: np.ndarray) -> Tensor:
+    def _pooled(self, tokens: Tokens, rows: np.ndarray, transformer: Any = None) -> Tensor:
         """h of one padded batch, float32."""
         ids, mask = tokens.padded(rows, self.pad)
-        ids_BW, mask_BW = torch.from_numpy(ids).to(self.device), torch.from_numpy(mask).to(self.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
-            states_BWD = self.transformer(input_ids=ids_BW, attention_mask=mask_BW.long()).last_hidden_state
+        ids_BW, mask_BW = upload(ids, self.device), upload(mask, self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.in_bfloat16):
+            run = self.transformer if transformer is None else transformer
+            states_BWD = run(input_ids=ids_BW, attention_mask=mask_BW.long()).last_hidden_state
         states_BWD = states_BWD.float()
         h_BD: Tensor
-        if self.pooling == "cls":
+        if self.settings.pooling == "cls":
             h_BD = states_BWD[:, 0]
             return h_BD
         weight_BW1 = mask_BW[:, :, None].float()
@@ -187,13 +202,8 @@ class TransformerEncoder:
     def save(self, folder: Path) -> None:
         """encoder.json, encoder.safetensors (head), transformer/ as save_pretrained writes it, with tokenizer.json."""
         folder.mkdir(parents=True, exist_ok=True)
-        own = {
-            "pooling": self.pooling,
-            "max_length": self.max_length,
-            "precision": self.precision,
-            "frozen": self.frozen,
-        }
-        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **self.head.options(), **own})
+        own = {name: getattr(self.settings, name) for name in SAVED}
+        write_json(folder / "encoder.json", {"kind": self.kind, "dim": self.dim, **own})
         write_tensors(folder / "encoder.safetensors", self.head.arrays())
         if self._files is not None and self._files.is_dir():
             link_transformer(self._files, folder / "transformer")
@@ -205,11 +215,8 @@ class TransformerEncoder:
     def load(cls, folder: Path, *, threads: int = 1) -> TransformerEncoder:
         about: dict[str, Any] = read_json(folder / "encoder.json")
         pretrained = open_folder(folder / "transformer", ModelError)
-        encoder = cls(
-            pretrained.model, pretrained.tokenizer,
-            radius=about["radius"], dropout=about["dropout"], pooling=about["pooling"],
-            max_length=about["max_length"], precision=about["precision"], frozen=about["frozen"],
-        )  # fmt: skip
+        settings = EncoderSettings(kind=cls.kind, **{name: about[name] for name in SAVED})
+        encoder = cls(pretrained.model, pretrained.tokenizer, settings)
         encoder.head.take_arrays(read_tensors(folder / "encoder.safetensors")[0])
         encoder._files = folder / "transformer" if encoder.frozen else None
         return encoder

@@ -1,6 +1,6 @@
 """What an index has learned: edges, clusters of a label, labels of a cluster, sharing by popularity.
 
-"Assigned" means an edge score above 0.25, as in the paper's figures.
+"Assigned" means an edge score above 0.25 (`edge_analysis.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.metrics import deciles
+from ..core.metrics import deciles, mean_by_decile
 from ..model.model import Model
+from .edge_analysis import ASSIGNED, clusters_per_label, share_above, stage1_edge_scores
 
-ASSIGNED = 0.25
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 
@@ -35,13 +35,10 @@ class Overview:
 
 def overview(model: Model) -> Overview:
     index = model.searcher.index
-    scores = index.edge_scores()
-    assigned = scores > ASSIGNED
-    clusters_of = np.bincount(index.labels[assigned], minlength=index.n_labels)
-    home = model.stage1_clusters[index.labels] == index.clusters
+    scores, clusters_of = index.edge_scores(), clusters_per_label(index)
     trained = model.stage1_clusters >= 0
-    groups = deciles(model.label_counts)
-    by_decile = [clusters_of[(groups == decile) & trained] for decile in range(10)]
+    _, by_decile = mean_by_decile(clusters_of[trained], deciles(model.label_counts)[trained])
+    kept = share_above(stage1_edge_scores(index, model.stage1_clusters), np.array([ASSIGNED]))
     quantiles = QUANTILES if len(scores) else ()
     shared = np.lexsort((np.arange(len(clusters_of)), -clusters_of))[:10]
     return Overview(
@@ -50,8 +47,8 @@ def overview(model: Model) -> Overview:
         clusters=index.n_clusters,
         edges=index.n_edges,
         edge_score_quantiles={f"{100 * q:g} %": round(float(np.quantile(scores, q)), 4) for q in quantiles},
-        stage1_edges_kept=round(float((assigned & home).sum() / max(1, trained.sum())), 4),
-        clusters_per_label_by_decile=[round(float(part.mean()), 3) for part in by_decile if len(part)],
+        stage1_edges_kept=round(float(kept[0]), 4),
+        clusters_per_label_by_decile=[round(mean, 3) for mean in by_decile.tolist() if not np.isnan(mean)],
         most_shared=[(model.labels.ids[label], int(clusters_of[label])) for label in shared],
         learned=index.logits is not None,
     )

@@ -96,17 +96,19 @@ class LabelIndex:
         shift = np.repeat(self.indptr[:-1][clusters_U] - indptr[:-1], lengths)
         return indptr, np.arange(indptr[-1], dtype=np.int64) + shift
 
-    def prune(self, *, keep: int, keep_parents: bool = False) -> LabelIndex:
-        """Keep the `keep` strongest edges of every cluster; the softmax is then over the survivors.
+    def prune(self, *, keep: int | None = None, below: float = 0.0, keep_parents: bool = False) -> LabelIndex:
+        """Keep the `keep` strongest edges of every cluster, and of them those that score at least `below`, by (5).
 
-        `keep_parents`: every label's strongest edge stays too, so that no label becomes unreachable.
+        The softmax is then over the survivors. `keep_parents`: every label's strongest edge stays too, so that no
+        label becomes unreachable.
         """
-        scores = self.probabilities()
-        clusters = self.clusters
-        order = np.lexsort((self.labels, -scores, clusters))
-        rank = np.empty(self.n_edges, dtype=np.int64)
-        rank[order] = np.arange(self.n_edges) - np.repeat(self.indptr[:-1], np.diff(self.indptr))
-        kept = rank < keep
+        probabilities, clusters = self.probabilities(), self.clusters
+        kept = self.edge_scores() >= below
+        if keep is not None:
+            order = np.lexsort((self.labels, -probabilities, clusters))
+            rank = np.empty(self.n_edges, dtype=np.int64)
+            rank[order] = np.arange(self.n_edges) - np.repeat(self.indptr[:-1], np.diff(self.indptr))
+            kept &= rank < keep
         if keep_parents:
             kept |= self.parents()[self.labels] == clusters
         counts = np.bincount(clusters[kept], minlength=self.n_clusters)
@@ -116,3 +118,7 @@ class LabelIndex:
             labels=self.labels[kept],
             logits=None if self.logits is None else self.logits[kept],
         )
+
+    def n_reachable(self) -> int:
+        """Labels with an edge: the others can never be predicted."""
+        return len(np.unique(self.labels))

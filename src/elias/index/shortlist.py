@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import kernels
+from ..core.devices import upload
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..kernels.shortlist import EdgesByLabel
 
 HALF, LOW = 32, (1 << 32) - 1
-CELLS = 1 << 26, 1 << 21  # (row, label) pairs that torch holds at once, on a GPU and on a CPU
+CELLS = 1 << 25, 1 << 19  # labels or paths of some rows that torch holds at once, on a GPU and on a CPU (its cache)
 
 
 class TouchedEdges(NamedTuple):
@@ -116,22 +117,23 @@ def shortlist_reference(
 
     Shapes depend on the arguments and never on what is found, so a GPU is not waited for.
     """
-    device, n_rows = clusters_BT.device, len(clusters_BT)
+    device, (n_rows, n_slots) = clusters_BT.device, clusters_BT.shape
     positives, excluded = positives or Ragged.empty(n_rows), excluded or Ragged.empty(n_rows)
     edges = edges.to(device)
-    step = max(1, CELLS[device.type == "cpu"] // max(1, n_labels))
+    step = max(1, CELLS[device.type == "cpu"] // max(n_labels, n_slots * edges.longest, 1))
+    best_RL = torch.empty((min(step, n_rows), n_labels + 1), dtype=torch.int64, device=device)  # the last: no label
     pieces = []
     for start in range(0, max(1, n_rows), step):
         rows = slice(start, min(start + step, n_rows))
         wanted, forbidden = _some_rows(positives, rows, device), _some_rows(excluded, rows, device)
-        clusters_RT, scores_RT = clusters_BT[rows], scores_BT[rows].detach()
-        pieces.append(_shortlist_rows(clusters_RT, scores_RT, edges, wanted, forbidden, size, n_labels))
+        part = clusters_BT[rows], scores_BT[rows].detach(), edges
+        pieces.append(_shortlist_rows(*part, wanted, forbidden, size, best_RL[: rows.stop - rows.start].zero_()))
     return Shortlist(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
 
 def _shortlist_rows(
     clusters_RT: Tensor, scores_RT: Tensor, edges: TouchedEdges, positives: tuple[Tensor, Tensor],
-    excluded: tuple[Tensor, Tensor], size: int, n_labels: int,
+    excluded: tuple[Tensor, Tensor], size: int, best_RL: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The tensors of `Shortlist` for some rows; N = T x longest places for the paths of a row.
 
@@ -140,37 +142,43 @@ def _shortlist_rows(
     """
     (n_rows, n_slots), longest, device = clusters_RT.shape, max(1, edges.longest), clusters_RT.device
     indptr_U, labels_F = _on(edges.indptr_U, device), _on(edges.labels_F, device)
+    n_labels = best_RL.shape[1] - 1
+    wanted = min(size, n_labels)
     if len(labels_F) == 0 or n_slots == 0:
-        nothing_RS = torch.full((n_rows, min(size, n_labels)), PAD, device=device)
+        nothing_RS = torch.full((n_rows, wanted), PAD, device=device)
         nothing_P = torch.full_like(positives[0], PAD)
         return (nothing_RS,) * 3 + (nothing_P,) * 3
     known_RT = clusters_RT.clamp(min=0)
     first_RT, length_RT = indptr_U[known_RT], indptr_U.diff()[known_RT].masked_fill(clusters_RT < 0, 0)
     place_M = torch.arange(longest, device=device)
-    real_RN = (place_M < length_RT[:, :, None]).view(n_rows, -1)
-    edge_RN = torch.where(real_RN, (first_RT[:, :, None] + place_M).view(n_rows, -1), 0)
-    label_RN = labels_F[edge_RN].long()
-    score_RN = scores_RT.repeat_interleave(longest, dim=1) * edges.scores_F.detach()[edge_RN] + 0.0  # no -0.0
-    place_N = torch.arange(n_slots * longest, device=device)
-    path_RN = torch.where(real_RN, (score_RN.view(torch.int32).long() + 1 << HALF) | (LOW - place_N), 0)
-    best_RL = path_RN.new_zeros((n_rows, n_labels)).scatter_reduce_(1, label_RN, path_RN, "amax")
+    absent_RN = (place_M >= length_RT[:, :, None]).view(n_rows, -1)
+    edge_RN = (first_RT[:, :, None] + place_M).view(n_rows, -1).masked_fill_(absent_RN, 0)
+    label_RN = labels_F.index_select(0, edge_RN.view(-1)).long().view_as(edge_RN).masked_fill_(absent_RN, n_labels)
+    score_RTM = edges.scores_F.detach().index_select(0, edge_RN.view(-1)).view(n_rows, n_slots, longest)
+    score_RTM.mul_(scores_RT[:, :, None]).add_(0.0)  # no -0.0
+    path_RN = score_RTM.view(torch.int32).view_as(edge_RN).long().add_(1).bitwise_left_shift_(HALF)
+    path_RN += LOW - torch.arange(n_slots * longest, device=device)
+    best_RL.scatter_reduce_(1, label_RN, path_RN, "amax")
     best_RL[excluded] = 0
-    wins_RN = real_RN & (best_RL.gather(1, label_RN) == path_RN)
-    by_label_RN = torch.where(wins_RN, (path_RN & ~LOW) | (LOW - label_RN), 0)  # ties: lower label
-    width = min(size, n_labels, by_label_RN.shape[1])
-    top_RS, column_RS = by_label_RN.topk(width, dim=1)
+    loses_RN = (best_RL.gather(1, label_RN) != path_RN).logical_or_(absent_RN)
+    # Now the label takes the lower half: ties go to the lower label.
+    path_RN.bitwise_and_(~LOW).add_(LOW).sub_(label_RN).masked_fill_(loses_RN, 0)
+    width = min(wanted, path_RN.shape[1])
+    top_RS, column_RS = path_RN.topk(width, dim=1)
     missing_RS = top_RS == 0
     listed = [label_RN.gather(1, column_RS), column_RS // longest, edge_RN.gather(1, column_RS)]
     labels_RS, slots_RS, edges_RS = (
-        F.pad(values.masked_fill(missing_RS, PAD), (0, min(size, n_labels) - width), value=PAD) for values in listed
+        F.pad(values.masked_fill_(missing_RS, PAD), (0, wanted - width), value=PAD) for values in listed
     )
-    row_P, label_P = positives
-    best_P = best_RL[row_P, label_P]
+    best_P = best_RL[positives]
     unreached_P, place_P = best_P == 0, LOW - (best_P & LOW)
     place_P = place_P.masked_fill(unreached_P, 0)
-    is_label_PS = labels_RS[row_P] == label_P[:, None]
-    rank_P = torch.where(is_label_PS.any(dim=1), is_label_PS.int().argmax(dim=1), PAD)
-    found_P = [(place_P // longest), edge_RN[row_P, place_P]]
+    found_P = [place_P // longest, edge_RN[positives[0], place_P]]
+    # The rank of a positive is read from where it was written: the cell of its label.
+    best_RL[positives] = 0
+    rank_S = torch.arange(1, wanted + 1, device=device).expand(n_rows, -1)
+    best_RL.scatter_(1, torch.where(labels_RS < 0, n_labels, labels_RS), rank_S)
+    rank_P = best_RL[positives] - 1
     return labels_RS, slots_RS, edges_RS, *(values.masked_fill(unreached_P, PAD) for values in found_P), rank_P
 
 
@@ -182,7 +190,7 @@ def _some_rows(ragged: Ragged, rows: slice, device: torch.device) -> tuple[Tenso
 
 
 def _on(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
-    return (array if isinstance(array, Tensor) else torch.from_numpy(array)).to(device)
+    return array.to(device) if isinstance(array, Tensor) else upload(array, device)
 
 
 def take(values: Tensor, places: Tensor) -> Tensor:

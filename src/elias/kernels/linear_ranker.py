@@ -154,16 +154,13 @@ def _logistic(rows, signs, indptr, indices, data, squares, cost, eps, passes, w,
 
 
 @njit(cache=True, nogil=True)
-def _emit(rows, indptr, indices, w, least, keep_from, out_words, out_weights):  # type: ignore[no-untyped-def]
-    """Write the weights of at least `least` in size, and all from word `keep_from` on, by ascending word.
-
-    Makes w zero again; returns how many were written.
-    """
+def _emit(rows, indptr, indices, w, least, out_words, out_weights):  # type: ignore[no-untyped-def]
+    """Write the weights of at least `least` in size by ascending word, make w zero again; returns how many."""
     count = 0
     for row in rows:
         for j in range(indptr[row], indptr[row + 1]):
             word = indices[j]
-            if (abs(w[word]) >= least or word >= keep_from) and w[word] != 0.0:
+            if abs(w[word]) >= least and w[word] != 0.0:
                 out_words[count], out_weights[count] = word, w[word]
                 count += 1
             w[word] = np.float32(0.0)
@@ -175,8 +172,7 @@ def _emit(rows, indptr, indices, w, least, keep_from, out_words, out_weights):  
 
 @njit(cache=True, nogil=True)
 def solve_labels(  # type: ignore[no-untyped-def]
-    first, last, starts, ends, pairs, signs, indptr, indices, data, squares, n_words, loss, cost, eps, passes, least,
-    keep_from
+    first, last, starts, ends, pairs, signs, indptr, indices, data, squares, n_words, loss, cost, eps, passes, least
 ):  # fmt: skip
     """(words, weights, counts, biases) of the labels first .. last, one after the other."""
     longest = 0
@@ -202,7 +198,7 @@ def solve_labels(  # type: ignore[no-untyped-def]
             more_words, more_weights = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.float32)
             more_words[:filled], more_weights[:filled] = words[:filled], weights[:filled]
             words, weights = more_words, more_weights
-        counts[label - first] = _emit(rows, indptr, indices, w, least, keep_from, words[filled:], weights[filled:])
+        counts[label - first] = _emit(rows, indptr, indices, w, least, words[filled:], weights[filled:])
         biases[label - first] = bias
         filled += counts[label - first]
     return words[:filled].copy(), weights[:filled].copy(), counts, biases

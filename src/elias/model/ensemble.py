@@ -6,8 +6,9 @@
         ensemble.json       format_version, names of the members, what they are worth together
         member-0/ ...       models, each whole; files that are the same in all members are stored once (hard links)
 
-Members differ in clustering, order and noise (`run.member`); tf-idf and, unless the linear ranker needs the network,
-the ranking parts are the same, and so a text's words are read once for all members.
+Members differ in clustering, order and noise (`run.member`); tf-idf and the parts of the stacked ranker are the
+same, and so a text's words are read once for all members. The published ranker is trained on what its network
+retrieves: each member has its own.
 """
 
 from __future__ import annotations

@@ -133,6 +133,12 @@ def evaluate_rows(model: Model | Ensemble, data: Dataset, rows: Rows, *, rare: f
     return Evaluation(metrics, deciles, found, labels, label_ids, counts, error, seconds)
 
 
+def labels_by_model(model: Model | Ensemble, data: Dataset, rows: Rows) -> sp.csr_matrix:
+    """The labels of some rows in the model's numbers, rows x labels of the model; labels that it lacks are left out."""
+    place, label_ids = _places(data.labels, model.labels)
+    return sp.csr_matrix(_renumbered(rows.labels, place, len(label_ids))[:, : len(model.labels)])
+
+
 def _check_shared(data: Dataset, rows: Rows, place: np.ndarray, ours: LabelSet) -> None:
     """Refuse rows of which every answer must be wrong: no labels, or none that the model has."""
     used = np.unique(rows.labels.indices[rows.labels.data > 0])

@@ -18,6 +18,7 @@ from ..encoders.tfidf import TfIdf
 from ..network.cpu_search import CpuSearch
 from ..network.network import Network
 from ..network.searcher import Searcher
+from ..ranking.published import PublishedRanker
 from ..ranking.reranker import Reranker
 from .inputs import as_matrix, as_texts
 from .predict import Predictor
@@ -26,7 +27,7 @@ from .serialization import Home
 
 @dataclass(kw_only=True, repr=False)
 class Model(Predictor):
-    """A network, its stacked ranker, and what makes numbers into names."""
+    """A network, its ranker, and what makes numbers into names."""
 
     network: Network
     labels: LabelSet
@@ -36,7 +37,7 @@ class Model(Predictor):
     vectorizer: TfIdf | None  # None: the model was trained on vectors
     n_train: int
     about: dict[str, Any] = field(default_factory=dict)  # settings, dataset facts, metrics
-    reranker: Reranker | None = None  # None: the network alone
+    reranker: Reranker | PublishedRanker | None = None  # stacked, or the paper's; None: the network alone
     use_kernels: bool = True  # False: the definitions in numpy and torch
     cpu_search: InitVar[CpuSearch | None] = None
     home: Home | None = field(default=None, init=False, compare=False)

@@ -34,10 +34,11 @@ from ..core.ragged import Ragged
 from ..dataset.fields import Fields
 from ..encoders.bag import BagEncoder
 from ..encoders.encoder import Inputs
-from ..network.searcher import BATCH
+from ..network.searcher import BATCH, EncodedQuery
 from ..ranking.explanation import Evidence
 from ..ranking.explanation import explain as explain_labels
 from ..ranking.features import candidate_features, features_of
+from ..ranking.reranker import Reranker
 from ..ranking.score_model import ReferenceScores
 from .inputs import table_ids
 from .serialization import Home, Reduced, reduced
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 MOST_CANDIDATES = 1 << 22  # scored at once
-FEATURE_FLOATS = 32  # numbers that the stacked ranker holds per candidate
+FEATURE_FLOATS = 32  # numbers that a ranker holds per candidate
 NO_LABELS = np.empty(0, dtype=np.int64)
 
 
@@ -80,13 +81,9 @@ def predict_batch(
     # encode: phi and W_C phi
     queries = [member.searcher.encode(own, rows) for member, own in zip(members, prepared, strict=True)]
     first = members[0].reranker
-    if first is None:  # the network alone: candidates are already in the order of their score p
+    if not isinstance(first, Reranker):  # candidates of the network alone, with or without the published ranker
         return [
-            Answer(
-                member.searcher.search(query, request.k, excluded=request.excluded, explain=request.explain)
-                if request.candidates is None
-                else member.searcher.rank_candidates(query, request.k, request.candidates, explain=request.explain)
-            )
+            Answer(_by_network(member, query, inputs, rows, request))
             for member, query in zip(members, queries, strict=True)
         ]
     # candidates and features
@@ -104,13 +101,29 @@ def predict_batch(
     answers = []
     for member, found, reference in zip(members, features, references, strict=True):
         ranker = member.reranker
-        assert ranker is not None
+        assert isinstance(ranker, Reranker)
         ranked = ranker.rank(found, request.k, explain=request.explain, reference=reference)
         if request.without_evidence is not None:
             ranked = _with_base_rates(ranked, members[0], request)
         evidence = Evidence(ranker.parts, ranker.score_model, found, reference) if request.explain else None
         answers.append(Answer(ranked, evidence))
     return answers
+
+
+def _by_network(member: Model, query: EncodedQuery, inputs: Inputs, rows: np.ndarray, request: Request) -> Predictions:
+    """The best labels of the network in the order of p, or of the score of the published ranker."""
+    ranker, given, searcher = member.reranker, request.candidates, member.searcher
+    assert not isinstance(ranker, Reranker)
+    if given is None:
+        k = request.k if ranker is None else ranker.depth(request.k)
+        found = searcher.search(query, k, excluded=request.excluded, explain=request.explain)
+    else:
+        k = request.k if ranker is None else max(1, int(np.diff(given.indptr).max(initial=0)))
+        found = searcher.rank_candidates(query, k, given, explain=request.explain)
+    if ranker is None:
+        return found
+    phi = query.phi_BD.cpu().numpy()
+    return ranker.rank(found, inputs.bow_rows(rows), phi, request.k, explain=request.explain)
 
 
 def _with_base_rates(found: Predictions, model: Model, request: Request) -> Predictions:
@@ -297,7 +310,7 @@ class Predictor:
         if pieces:
             return stack(pieces)
         nothing = finish(Predictions.empty(k, explain=explain))
-        return replace(nothing, explanations=[]) if explain and self.first.reranker is not None else nothing
+        return replace(nothing, explanations=[]) if explain and isinstance(self.first.reranker, Reranker) else nothing
 
     def _explained(
         self, found: Predictions, answers: Sequence[Answer], inputs: Inputs, rows: np.ndarray
@@ -328,7 +341,7 @@ class Predictor:
         """Members that share their ranking parts, and so the pass over the words of a text."""
         groups: dict[int, list[Model]] = {}
         for number, member in enumerate(self.all_members()):
-            shared = -1 - number if member.reranker is None else id(member.reranker.parts)
+            shared = id(member.reranker.parts) if isinstance(member.reranker, Reranker) else -1 - number
             groups.setdefault(shared, []).append(member)
         return groups.values()
 
@@ -387,15 +400,14 @@ class Predictor:
         if not self.gives_probabilities:
             raise InputError(
                 f"threshold={threshold}: the scores of this model are not probabilities, because it has no calibrated "
-                "score model (that needs texts, and 400 rows or more to hold some out); leave it out"
+                "score model (that needs texts, the stacked ranker, and 400 rows or more to hold some out); "
+                "leave it out"
             )
 
     @property
     def gives_probabilities(self) -> bool:
         """Whether scores are probabilities, so that a threshold means something."""
-        return all(
-            one.reranker is not None and one.reranker.score_model.calibration is not None for one in self.all_members()
-        )
+        return all(one.reranker is not None and one.reranker.gives_probabilities for one in self.all_members())
 
     def label_numbers(self, names: Sequence[str], what: str) -> np.ndarray:
         """Label numbers of some label ids, rising."""

@@ -8,6 +8,7 @@
         encoder/, clusters.safetensors, index.safetensors, classifiers.safetensors, network.json
         search.safetensors       what the CPU search reads, made from the others; may be deleted
         ranking.json, score_model.json, {inverted_index,linear_ranker,label_tree,knn}.safetensors    the stacked ranker
+        published.json, {linear_ranker,calibration_tree}.safetensors    the published ranker, in place of it
         training_texts.safetensors    excerpts of the training texts that vote (knn.keep_texts); may be deleted
 
 JSON, safetensors and plain .npy; never pickle. Every file is checked against the others when the folder is opened.
@@ -30,8 +31,9 @@ from ..encoders.tfidf import FILES as TFIDF_FILES
 from ..encoders.tfidf import TfIdf
 from ..network.network import Network
 from ..network.storage import load_network, read_search_tables, write_network, write_search_tables
-from ..ranking import inverted_index, knn, label_tree, linear_ranker, reranker, training_texts
+from ..ranking import inverted_index, knn, label_tree, linear_ranker, published, reranker, training_texts
 from ..ranking.features import RankingParts
+from ..ranking.published import PublishedRanker
 from ..ranking.reranker import Reranker
 from .label_file import read_labels, write_labels
 from .model import Model
@@ -55,7 +57,7 @@ def save_model(model: Model, folder: Path) -> None:
 
 
 def write_around_network(model: Model, folder: Path) -> None:
-    """Everything but the network, its encoder and the stacked ranker."""
+    """Everything but the network, its encoder and its ranker."""
     write_search_tables(model.network, folder)
     write_labels(folder / "labels.tsv", model.labels, model.label_counts, model.stage1_clusters)
     write_json(folder / "clusters.json", {"words": model.cluster_words})
@@ -101,8 +103,14 @@ def load_model(
         use_kernels=use_kernels,
         cpu_search=read_search_tables(network, folder),
     )
+    features = about["dataset"]["features"]
+    n_words = int(features or 0) if vectorizer is None else vectorizer.n_features
     if (folder / reranker.NAME).exists():
-        model.reranker = _reranker(folder, model, shared)
+        parts = _shared_parts(folder, network, shared)
+        model.reranker = Reranker.load(folder, counts, n_words, threads=network.threads, parts=parts)
+    elif (folder / published.NAME).exists():
+        size = {"n_labels": len(labels), "n_words": n_words, "dim": network.encoder.dim}
+        model.reranker = PublishedRanker.load(folder, **size, threads=network.threads)
     model.remember(folder)
     return model
 
@@ -113,22 +121,16 @@ def _vectorizer(folder: Path, shared: Shared | None) -> TfIdf:
     return TfIdf.load(folder)
 
 
-def _reranker(folder: Path, model: Model, shared: Shared | None) -> Reranker:
-    features, network = model.about["dataset"]["features"], model.network
-    n_words = int(features) if model.vectorizer is None else model.vectorizer.n_features
-    return Reranker.load(
-        folder, model.label_counts, n_words, dim=network.encoder.dim, threads=network.threads,
-        parts=_shared_parts(folder, network, shared),
-    )  # fmt: skip
-
-
 def _shared_parts(folder: Path, network: Network, shared: Shared | None) -> RankingParts | None:
     """The ranking parts of the other model where they come from the same files and the same counts."""
-    if shared is None or shared[1].reranker is None or shared[1].network.threads != network.threads:
+    if shared is None or shared[1].network.threads != network.threads:
+        return None
+    ranker = shared[1].reranker
+    if not isinstance(ranker, Reranker):
         return None
     names = [name for name in PART_FILES if any((path / name).exists() for path in (folder, shared[0]))]
     same = same_files(folder, shared[0], *names, reranker.NAME)
-    return shared[1].reranker.parts if same else None
+    return ranker.parts if same else None
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 Nothing here holds batch x K x d floats: the CPU kernels group pairs by label and read each classifier once a batch;
 the torch definitions multiply phi with the union of the labels of a batch, block by block, and pick the pairs.
+
+Shapes: B batch, S shortlist, D dimension, U labels of the batch, N labels of a block of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +17,13 @@ from torch import Tensor
 
 from .. import kernels
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
-from ..core.predictions import PAD
 from ..core.row_optimizers import STATE
 from . import losses as equations
 from .quantization import QuantizedRows
 
-UNION_FLOATS = 1 << 22  # of batch x labels that the definition holds at once
+# Floats that the definition holds at once, on a GPU and on a CPU (where classifiers are to stay in the cache).
+SCORES_AT_ONCE = 1 << 26, 1 << 22  # batch x labels
+WEIGHTS_AT_ONCE = 1 << 25, 1 << 19  # labels x D
 PAIRS_PER_RANGE = 1 << 14
 MOST_RANGES = 16
 
@@ -68,57 +71,118 @@ def scores_reference(
     buffer: GradientBuffer | None,
 ) -> Tensor:
     """The definition, on any device, differentiable through the buffer; one product for all labels of the batch."""
-    real_BS = labels_BS >= 0
-    rows_U, inverse = torch.unique(labels_BS[real_BS], return_inverse=True)
-    if buffer is None:
-        weights_UD, biases_U1 = weights.gather(rows_U), biases.gather(rows_U)
-    else:
-        assert isinstance(weights, EmbeddingTable)
-        weights_UD, biases_U1 = buffer.gather(weights, rows_U), buffer.gather(biases, rows_U)
-    if len(rows_U) == 0:
-        return torch.zeros_like(labels_BS, dtype=phi_BD.dtype)
-    place_BS = torch.full_like(labels_BS, PAD).masked_scatter_(real_BS, inverse)
-    z_BS: Tensor = _UnionScores.apply(phi_BD, weights_UD, biases_U1[:, 0], place_BS)  # type: ignore[no-untyped-call]
+    z_BS: Tensor = _UnionScores.apply(phi_BD, labels_BS, weights, biases, buffer)  # type: ignore[no-untyped-call]
     return z_BS
 
 
 class _UnionScores(torch.autograd.Function):
     """z of the pairs of a shortlist from dense products phi W_U^T, U the labels of the batch, each once.
 
-    A product is made for a block of labels and forgotten: nothing larger than batch x block is held, and the backward
-    pass scatters the gradients of z into blocks of the same size.
+    Classifiers are read from their table a block at a time, multiplied and forgotten, and read again in the backward
+    pass. There they step at once if they may; if not, their gradient is the one thing that is held of size U x D.
     """
 
     @staticmethod
-    def forward(ctx: Any, phi_BD: Tensor, weights_UD: Tensor, biases_U: Tensor, place_BS: Tensor) -> Tensor:
-        ctx.save_for_backward(phi_BD, weights_UD, place_BS)
-        z_BS = torch.zeros(place_BS.shape, dtype=phi_BD.dtype, device=phi_BD.device)
-        for block, inside_BS, column_BS in _blocks(place_BS, len(weights_UD)):
-            product_BN = torch.addmm(biases_U[block], phi_BD, weights_UD[block].T)
-            z_BS = torch.where(inside_BS, product_BN.gather(1, column_BS), z_BS)
+    def forward(
+        ctx: Any, phi_BD: Tensor, labels_BS: Tensor, weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable,
+        buffer: GradientBuffer | None,
+    ) -> Tensor:  # fmt: skip
+        union = _Union.of(labels_BS, weights, biases)
+        ctx.save_for_backward(phi_BD)
+        ctx.union, ctx.tables, ctx.buffer = union, (weights, biases), buffer
+        z_BS = torch.zeros(labels_BS.shape, dtype=phi_BD.dtype, device=phi_BD.device)
+        for block in union.blocks(len(phi_BD)):
+            z_NB = phi_BD.new_empty((block.stop - block.start, len(phi_BD)))
+            for part, rows in union.parts(block):
+                z = z_NB[part.start - block.start : part.stop - block.start]
+                torch.mm(union.weights(rows), phi_BD.T, out=z)
+                z.mul_(union.pending_U1[part]).add_(union.bias_U1[part])
+            inside_BS, cell_BS = union.cells(block)
+            z_BS = torch.where(inside_BS, z_NB.view(-1)[cell_BS], z_BS)
         return z_BS
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        phi_BD, weights_UD, place_BS = ctx.saved_tensors
-        grad_phi_BD, grad_UD = torch.zeros_like(phi_BD), torch.empty_like(weights_UD)
-        grad_U = torch.empty_like(weights_UD[:, 0])
-        for block, inside_BS, column_BS in _blocks(place_BS, len(weights_UD)):
-            by_label_BN = phi_BD.new_zeros((len(phi_BD), block.stop - block.start))
-            by_label_BN.scatter_add_(1, column_BS, grads[0].masked_fill(~inside_BS, 0.0))
-            grad_phi_BD.addmm_(by_label_BN, weights_UD[block])
-            torch.mm(by_label_BN.T, phi_BD, out=grad_UD[block])
-            grad_U[block] = by_label_BN.sum(dim=0)
-        return grad_phi_BD, grad_UD, grad_U, None
+        (phi_BD,), union, (weights, biases), buffer = ctx.saved_tensors, ctx.union, ctx.tables, ctx.buffer
+        rate, n_labels, grad_UD = buffer.rates.get(weights), len(union.rows_U), None
+        if rate is None:
+            grad_UD = phi_BD.new_empty((n_labels, phi_BD.shape[1]))
+        else:
+            weights.begin_step(rate)
+        grad_phi_BD, grad_U1 = torch.zeros_like(phi_BD), phi_BD.new_empty((n_labels, 1))
+        for block in union.blocks(len(phi_BD)):
+            inside_BS, cell_BS = union.cells(block)
+            size = (block.stop - block.start) * len(phi_BD)
+            cells = phi_BD.new_zeros(size + 1)  # the last: pairs of other blocks
+            cells[torch.where(inside_BS, cell_BS, size)] = grads[0]
+            grad_NB = cells[:size].view(-1, len(phi_BD))
+            torch.sum(grad_NB, dim=1, keepdim=True, out=grad_U1[block])
+            for part, rows in union.parts(block):
+                grad = grad_NB[part.start - block.start : part.stop - block.start]
+                grad_rows = grad @ phi_BD if grad_UD is None else torch.mm(grad, phi_BD, out=grad_UD[part])
+                grad_phi_BD.addmm_((grad * union.pending_U1[part]).T, union.weights(rows))
+                if rate is not None:
+                    weights.step_rows(rows, grad_rows, rate)
+        buffer.push(biases, union.rows_U, grad_U1)
+        if grad_UD is not None:
+            buffer.push(weights, union.rows_U, grad_UD)
+        return grad_phi_BD, None, None, None, None
 
 
-def _blocks(place_BS: Tensor, n_labels: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """(block of labels, which pairs are in it, their columns in it; any column for the others)."""
-    step = max(1, UNION_FLOATS // max(1, len(place_BS)))
-    for start in range(0, n_labels, step):
-        stop = min(start + step, n_labels)
-        inside_BS = (place_BS >= start) & (place_BS < stop)
-        yield slice(start, stop), inside_BS, (place_BS - start).clamp(0, stop - start - 1)
+class _Union(NamedTuple):
+    """The labels of a batch, each once, and where each pair of the shortlist finds its label among them."""
+
+    rows_U: Tensor
+    place_BS: Tensor  # U at PAD
+    table: EmbeddingTable | QuantizedRows
+    pending_U1: Tensor  # of the decay: a classifier is pending * its row
+    bias_U1: Tensor
+
+    @classmethod
+    def of(cls, labels_BS: Tensor, weights: EmbeddingTable | QuantizedRows, biases: EmbeddingTable) -> _Union:
+        n_labels = len(biases)
+        column_BS = torch.where(labels_BS < 0, n_labels, labels_BS)
+        is_listed = torch.zeros(n_labels + 1, dtype=torch.bool, device=labels_BS.device)
+        is_listed[column_BS] = True
+        is_listed[n_labels] = False
+        rows_U = torch.nonzero(is_listed)[:, 0]  # its size: the one thing in a step that a GPU is waited for
+        place_L = torch.cumsum(is_listed, 0).sub_(1)
+        place_L[n_labels] = len(rows_U)
+        pending_U = weights.pending_decay(rows_U) if isinstance(weights, EmbeddingTable) else None
+        bias_U1 = biases.gather(rows_U)
+        pending_U1 = torch.ones_like(bias_U1) if pending_U is None else pending_U[:, None]
+        return cls(rows_U, place_L[column_BS], weights, pending_U1, bias_U1)
+
+    def weights(self, rows: Tensor) -> Tensor:
+        """Rows of the table as float32, their decay pending."""
+        if isinstance(self.table, EmbeddingTable):
+            return self.table.values.index_select(0, rows).float()
+        return self.table.gather(rows)
+
+    def blocks(self, n_rows: int) -> Iterator[slice]:
+        """Blocks of labels whose scores for the batch are held at once."""
+        return _ranges(0, len(self.rows_U), self._most(SCORES_AT_ONCE) // max(1, n_rows))
+
+    def parts(self, block: slice) -> Iterator[tuple[slice, Tensor]]:
+        """Parts of a block whose classifiers are held at once, and their rows of the table."""
+        for part in _ranges(block.start, block.stop, self._most(WEIGHTS_AT_ONCE) // max(1, self.table.width)):
+            yield part, self.rows_U[part]
+
+    def cells(self, block: slice) -> tuple[Tensor, Tensor]:
+        """Which pairs are in a block, and their cells in its labels x batch scores; any cell for the others."""
+        n_rows = len(self.place_BS)
+        row_B1 = torch.arange(n_rows, device=self.place_BS.device)[:, None]
+        inside_BS = (self.place_BS >= block.start) & (self.place_BS < block.stop)
+        cell_BS = (self.place_BS - block.start).mul_(n_rows).add_(row_B1)
+        return inside_BS, cell_BS.masked_fill_(~inside_BS, 0)
+
+    def _most(self, floats: tuple[int, int]) -> int:
+        return floats[self.rows_U.device.type == "cpu"]
+
+
+def _ranges(start: int, stop: int, size: int) -> Iterator[slice]:
+    for first in range(start, stop, max(1, size)):
+        yield slice(first, min(first + max(1, size), stop))
 
 
 def fixed_ranges(starts: np.ndarray) -> list[int]:

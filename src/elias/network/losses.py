@@ -78,10 +78,11 @@ def classification_loss(z_BS: Tensor, log_yhat_BS: Tensor, y_BS: Tensor, real_BS
     return -(terms_BS.sum(dim=1) * weight_B).sum() / mean_over(real_BS)
 
 
-def mean_over(real_BS: Tensor) -> int:
-    """What (7) is a mean over: batch x the longest shortlist."""
-    width = int(real_BS.sum(dim=1).max()) if real_BS.numel() else 0
-    return max(1, len(real_BS) * width)
+def mean_over(real_BS: Tensor) -> Tensor:
+    """What (7) is a mean over: batch x the longest shortlist. A tensor, so that a GPU is not waited for."""
+    if not real_BS.numel():
+        return torch.ones((), device=real_BS.device)
+    return (real_BS.sum(dim=1).amax() * len(real_BS)).clamp(min=1)
 
 
 def shortlist_loss(log_yhat_P: Tensor, weight_P: Tensor, n_rows: int, most_positives: int) -> Tensor:

@@ -8,20 +8,24 @@ T shortlisted clusters, U touched clusters, F their edges, S shortlisted labels,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .. import kernels
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.linear import linear
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
 from ..encoders.encoder import Encoder, TrainingContext
-from ..index.cluster_scores import fill_free, join_parents, log_cluster_scores, top_k
-from ..index.edge_scores import EdgeScores, edge_scores
+from ..index.cluster_scores import fill_free, join_parents, log_cluster_scores, parents_of_rows, top_k
+from ..index.edge_scores import EdgeScores, LearnedEdges, edge_scores
 from ..index.label_index import LabelIndex
 from ..index.shortlist import TouchedEdges, shortlist, take
 from . import classifiers
@@ -50,6 +54,15 @@ class Batch:
     positive_weights: np.ndarray
     excluded: Ragged
     weights: np.ndarray
+    inputs: Any = None  # the prepared inputs of these rows alone, if they were read ahead
+
+
+class EdgesOfBatch(NamedTuple):
+    """(5) as a batch needs it."""
+
+    place_BT: Tensor  # the row of `touched` of each shortlisted cluster
+    touched: TouchedEdges
+    log_of: Callable[..., list[Tensor]]  # log e at some places among the touched edges, for several tensors of places
 
 
 class Network:
@@ -104,36 +117,40 @@ class Network:
         self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
     ) -> Tensor:
         """Equations (1) to (8) for one batch."""
-        phi_BD = self.encoder.encode(prepared, batch.rows, context)
+        phi_BD = self.phi(prepared, batch, context)
         logits_BC = linear(self.clusters, phi_BD, self.threads)
         clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, context)
         log_s_BT = log_cluster_scores(logits_BC, self.settings.alpha).gather(1, clusters_BT.clamp(min=0))
-        place_BT, edges, log_e_F = self._touched_edges(clusters_BT, context)
+        edges = self._touched_edges(clusters_BT, context)
         found = shortlist(
-            place_BT, torch.exp(log_s_BT.detach()), edges,
+            edges.place_BT, torch.exp(log_s_BT.detach()), edges.touched,
             size=self.settings.training_shortlist_size or self.settings.shortlist_size,
             n_labels=self.index.n_labels,
             positives=batch.positives, excluded=batch.excluded, threads=self.threads,
         )  # fmt: skip
         # The gradient flows through the winning path only.
-        log_yhat_BS = log_s_BT.gather(1, found.slots_BS.clamp(min=0)) + take(log_e_F, found.edges_BS)
+        log_e_BS, log_e_P = edges.log_of(found.edges_BS, found.positive_edges)
+        log_yhat_BS = log_s_BT.gather(1, found.slots_BS.clamp(min=0)) + log_e_BS
         tables = self.trained_weights, self.classifier_biases
-        row_P = torch.from_numpy(batch.positives.rows).to(self.device)
-        weight_P = torch.from_numpy(batch.positive_weights).to(self.device)
-        weight_B = torch.from_numpy(batch.weights).to(self.device)
-        listed_P = found.positive_ranks >= 0
-        y_BS = torch.zeros_like(log_yhat_BS)
-        y_BS[row_P[listed_P], found.positive_ranks[listed_P]] = weight_P[listed_P]
+        row_P = upload(batch.positives.rows, self.device)
+        weight_P, weight_B = upload(batch.positive_weights, self.device), upload(batch.weights, self.device)
+        n_rows, width = log_yhat_BS.shape
+        y_BS = log_yhat_BS.new_zeros((n_rows, width + 1))  # the last column: positives that are not in the shortlist
+        y_BS[row_P, torch.where(found.positive_ranks < 0, width, found.positive_ranks)] = weight_P
+        y_BS = y_BS[:, :width]
         total = classifiers.loss(phi_BD, log_yhat_BS, found.labels_BS, y_BS, weight_B, *tables, context.buffer)
         if lambda_ > 0:
-            reached_P = found.positive_slots >= 0
-            log_yhat_P = (
-                log_s_BT[row_P[reached_P], found.positive_slots[reached_P]] + log_e_F[found.positive_edges[reached_P]]
-            )
+            log_yhat_P = log_s_BT[row_P, found.positive_slots.clamp(min=0)] + log_e_P
+            log_yhat_P = torch.where(found.positive_slots < 0, 0.0, log_yhat_P)  # not reached: adds 0
             most = int(np.diff(batch.positives.indptr).max(initial=0))
-            weights = weight_P[reached_P] * weight_B[row_P[reached_P]]
-            total = total + lambda_ * loss.shortlist_loss(log_yhat_P, weights, len(batch.rows), most)
+            total = total + lambda_ * loss.shortlist_loss(log_yhat_P, weight_P * weight_B[row_P], n_rows, most)
         return total
+
+    def phi(self, prepared: Any, batch: Batch, context: TrainingContext) -> Tensor:
+        """phi of the rows of a batch."""
+        if batch.inputs is None:
+            return self.encoder.encode(prepared, batch.rows, context)
+        return self.encoder.encode(batch.inputs, np.arange(len(batch.rows)), context)
 
     def _shortlisted_clusters(
         self, logits_BC: Tensor, batch: Batch, parents: np.ndarray, context: TrainingContext
@@ -143,24 +160,47 @@ class Network:
         draw = context.noise, context.rows_B, self.index.n_clusters
         clusters_BT = join_parents(
             beam_BT,
-            torch.from_numpy(parents[batch.positives.labels]).long().to(self.device),
-            torch.from_numpy(batch.positives.rows).to(self.device),
+            upload(parents_of_rows(batch.positives, parents), self.device),
             self.settings.parent_slots,
             *draw,
         )
         return fill_free(clusters_BT, beam_BT.shape[1], *draw) if self.settings.random_clusters else clusters_BT
 
-    def _touched_edges(self, clusters_BT: Tensor, context: TrainingContext) -> tuple[Tensor, TouchedEdges, Tensor]:
-        """(5) for the clusters a batch touches: where each cluster is among them, their CSR rows with e, and log e."""
+    def _touched_edges(self, clusters_BT: Tensor, context: TrainingContext) -> EdgesOfBatch:
+        """(5) for the clusters a batch touches."""
+        if not kernels.serve(self.device):
+            return self._edges_on_device(clusters_BT, context)
         touched_U = torch.unique(clusters_BT[clusters_BT >= 0])
         place_BT = torch.searchsorted(touched_U, clusters_BT.clamp(min=0)).masked_fill(clusters_BT < 0, PAD)
         indptr_U, positions_F = self.index.positions_of(touched_U.cpu().numpy())
         if self.edges is None:
-            scores = EdgeScores(*torch.tensor([[1.0], [0.0]], device=self.device).expand(2, len(positions_F)))
+            scores = EdgeScores(torch.ones(1).expand(len(positions_F)), torch.zeros(1).expand(len(positions_F)))
         else:
-            logits_F = context.buffer.gather(self.edges, torch.from_numpy(positions_F).to(self.device))[:, 0]
+            logits_F = context.buffer.gather(self.edges, torch.from_numpy(positions_F))[:, 0]
             scores = edge_scores(logits_F, indptr_U, self.index.beta, threads=self.threads)
-        return place_BT, TouchedEdges.of(indptr_U, self.index.labels[positions_F], scores.e_F), scores.log_F
+        touched = TouchedEdges.of(indptr_U, self.index.labels[positions_F], scores.e_F)
+        return EdgesOfBatch(place_BT, touched, lambda *places: [take(scores.log_F, some) for some in places])
+
+    def _edges_on_device(self, clusters_BT: Tensor, context: TrainingContext) -> EdgesOfBatch:
+        """The same with all clusters in the place of the touched ones, whose number a GPU would be waited for."""
+        all_edges, learned = self._uploaded
+        if learned is None:
+            return EdgesOfBatch(clusters_BT, all_edges, lambda *places: [(some * 0).float() for some in places])
+        scores = learned.scores()
+
+        def log_of(*places: Tensor) -> list[Tensor]:
+            sizes, shapes = [some.numel() for some in places], [some.shape for some in places]
+            log_N = learned.log_of(torch.cat([some.flatten() for some in places]), scores, clusters_BT, context.buffer)
+            return [part.view(shape) for part, shape in zip(torch.split(log_N, sizes), shapes, strict=True)]
+
+        return EdgesOfBatch(clusters_BT, all_edges._replace(scores_F=scores.e_E), log_of)
+
+    @cached_property
+    def _uploaded(self) -> tuple[TouchedEdges, LearnedEdges | None]:
+        """The graph on the device. Its edges stay the same as long as this network lives."""
+        ones = torch.ones(1).expand(self.index.n_edges)
+        learned = LearnedEdges(self.edges, self.index.indptr, self.index.beta) if self.edges is not None else None
+        return TouchedEdges.of(self.index.indptr, self.index.labels, ones).to(self.device), learned
 
     def beam(self, logits_BC: Tensor) -> Tensor:
         """(2): by logit, which orders clusters as s_c does and also tells clamped ones apart."""

@@ -15,6 +15,7 @@ Shapes: B batch, L labels of the cluster, N labels of a range, D dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import kernels
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.ragged import Ragged
 from ..encoders.encoder import TrainingContext
@@ -39,18 +41,23 @@ class OneVersusAll(Network):
         self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
     ) -> Tensor:
         """L over all labels; there is no path to learn, so `parents` and `lambda_` are not used."""
-        phi_BD = self.encoder.encode(prepared, batch.rows, context)
-        labels = self.index.labels.astype(np.int64)
+        phi_BD = self.phi(prepared, batch, context)
+        labels, rows_L = self._labels
         size = min(len(labels), self.settings.training_shortlist_size or self.settings.shortlist_size)
-        scale_B = torch.from_numpy(batch.weights).to(self.device) / max(1, len(batch.rows) * size)
+        scale_B = upload(batch.weights, self.device) / max(1, len(batch.rows) * size)
         pairs = (
             _Pairs.of(batch.positives, batch.positive_weights, labels, self.device),
             _Pairs.of(batch.excluded, None, labels, self.device),
         )
         tables = self.trained_weights, self.classifier_biases
-        rows_L = torch.from_numpy(labels).to(self.device)
         value: Tensor = _AllLabels.apply(phi_BD, scale_B, *pairs, rows_L, *tables, context.buffer)  # type: ignore[no-untyped-call]
         return value
+
+    @cached_property
+    def _labels(self) -> tuple[np.ndarray, Tensor]:
+        """The labels that are trained, here and on the device."""
+        labels = self.index.labels.astype(np.int64)
+        return labels, upload(labels, self.device)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class _Pairs:
         order = order[np.isin(lists.labels[order], labels)]
         places = np.searchsorted(labels, lists.labels[order])
         weights = np.ones(len(order), dtype=np.float32) if weights is None else weights[order]
-        rows_P, places_P, weights_P = (torch.from_numpy(a).to(device) for a in (lists.rows[order], places, weights))
+        rows_P, places_P, weights_P = (upload(a, device) for a in (lists.rows[order], places, weights))
         return cls(places, rows_P, places_P, weights_P)
 
     def between(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,7 +125,7 @@ class _AllLabels(torch.autograd.Function):
         phi_BD = phi_BD.detach().contiguous()
         rate, n_labels = buffer.rates.get(weights), len(rows_L)
         grad_bias_L1, kept = phi_BD.new_empty((n_labels, 1)), []
-        total, grad_phi_BD = 0.0, torch.zeros_like(phi_BD)
+        total, grad_phi_BD = phi_BD.new_zeros((), dtype=torch.float64), torch.zeros_like(phi_BD)
         given = _Pass(phi_BD, scale_B, positives, excluded, torch.get_num_threads())
         labels = _Labels(rows_L, weights.values, biases.values)
         threads = weights.threads if kernels.serve(phi_BD.device) else 1
@@ -138,20 +145,20 @@ class _AllLabels(torch.autograd.Function):
                 kept.append(grad_ND)
         ctx.gradients = grad_phi_BD, grad_bias_L1, kept
         ctx.tables, ctx.rows_L, ctx.buffer = (weights, biases), rows_L, buffer
-        return torch.tensor(total, dtype=torch.float32, device=phi_BD.device)
+        return total.float()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        factor = float(grads[0])
+        factor = grads[0]  # stays on its device, so it is checked where that costs nothing
         (weights, biases), (phi_BD, bias_L1, kept) = ctx.tables, ctx.gradients
-        assert kept or factor == 1.0, "classifiers have stepped with the loss as it was"
+        assert kept or factor.device.type != "cpu" or factor == 1.0, "classifiers have stepped with the loss as it was"
         ctx.buffer.push(biases, ctx.rows_L, bias_L1 * factor)
         if kept:
             ctx.buffer.push(weights, ctx.rows_L, torch.cat(kept) * factor)
         return phi_BD * factor, None, None, None, None, None, None, None
 
 
-def _range(start: int, stop: int, batch: _Pass, labels: _Labels, out: _Gradients) -> tuple[float, Tensor]:
+def _range(start: int, stop: int, batch: _Pass, labels: _Labels, out: _Gradients) -> tuple[Tensor, Tensor]:
     """Loss and gradient of phi from the labels of a range; the gradients of the classifiers are written to `out`."""
     if torch.get_num_threads() != batch.torch_threads:  # every thread has a number of its own, from its first use
         torch.set_num_threads(batch.torch_threads)
@@ -169,4 +176,4 @@ def _range(start: int, stop: int, batch: _Pass, labels: _Labels, out: _Gradients
     grad_BN *= batch.scale_B[:, None]
     torch.mm(grad_BN.T, batch.phi_BD, out=out.weights_ND[start - out.first : stop - out.first])
     out.biases_L1[start:stop, 0] = grad_BN.sum(dim=0)
-    return float((terms_BN.sum(dim=1) * batch.scale_B).sum()), grad_BN @ weights_ND
+    return (terms_BN.sum(dim=1) * batch.scale_B).sum(), grad_BN @ weights_ND

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
+from ..core.rounding import as_tensor
 
 
 class QuantizedRows:
@@ -24,6 +25,7 @@ class QuantizedRows:
     def __init__(self, rows: np.ndarray, scales: np.ndarray | None = None, *, threads: int = 1) -> None:
         assert rows.dtype in (np.uint16, np.int8) and (scales is not None) == (rows.dtype == np.int8)
         self.rows, self.scales, self.threads = rows, scales, threads
+        self._uploaded: dict[torch.device, tuple[Tensor, Tensor | None]] = {}
 
     @classmethod
     def of(cls, weights_LD: np.ndarray, precision: str, *, threads: int = 1) -> QuantizedRows:
@@ -45,8 +47,15 @@ class QuantizedRows:
         return int(self.rows.shape[1])
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Some rows as float32."""
-        return torch.from_numpy(self.decoded(rows.numpy()))
+        """Some rows as float32, on the device of their numbers."""
+        if rows.device.type == "cpu":
+            return torch.from_numpy(self.decoded(rows.numpy()))
+        if rows.device not in self._uploaded:  # once, for all searches
+            scales = None if self.scales is None else torch.from_numpy(self.scales).to(rows.device)
+            self._uploaded[rows.device] = as_tensor(self.rows).to(rows.device), scales
+        codes, scales = self._uploaded[rows.device]
+        values = codes.index_select(0, rows).float()
+        return values if scales is None else values * scales.index_select(0, rows)[:, None]
 
     def decoded(self, places: Any = slice(None)) -> np.ndarray:
         """Some rows, or all of them, as float32."""

@@ -176,6 +176,15 @@ class Searcher:
         explain: bool = False,
     ) -> Predictions:
         """`search` in torch, on any device: every path of the beam, the K best labels, all of their classifiers."""
+        return _read(self.search_on_device(query, k, excluded=excluded, shortlist_size=shortlist_size), explain)
+
+    def search_on_device(
+        self, query: EncodedQuery, k: int, *, excluded: Ragged | None = None, shortlist_size: int | None = None
+    ) -> list[Tensor]:
+        """The results of `search_reference` [B, K], still on the device: labels, p, and the parts of p.
+
+        A GPU is waited for once, to learn how many labels the batch has.
+        """
         network = self.network
         beam_BT, s_BT = self.beam(query)
         size = shortlist_size or network.settings.shortlist_size
@@ -191,7 +200,7 @@ class Searcher:
             take(self.edge_scores, found.edges_BS),
             _sigmoid(z_BS),
         )
-        return self._rank(found.labels_BS, parts, k, explain)
+        return self._rank(found.labels_BS, parts, k)
 
     def search_rows(
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
@@ -225,7 +234,7 @@ class Searcher:
         """The k best of each row's own candidates, scored by `score_labels`."""
         labels_BS = candidates.padded()
         parts = tuple(torch.from_numpy(values) for values in self.score_labels(query, labels_BS))
-        return self._rank(torch.from_numpy(labels_BS.astype(np.int64)), parts, k, explain)
+        return _read(self._rank(torch.from_numpy(labels_BS.astype(np.int64)), parts, k), explain)
 
     def best_paths(self, s_BC: np.ndarray, labels_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(cluster, s_c, e) of the best path to each label over ALL clusters; PAD, 0, 0 where there is none."""
@@ -237,24 +246,26 @@ class Searcher:
         """(1), rounded once from float64, so that every way of computing it gives the same number."""
         return cluster_scores(query.logits_BC.double(), self.network.settings.alpha).float()
 
-    def _rank(self, labels_BS: Tensor, parts: tuple[Tensor, ...], k: int, explain: bool) -> Predictions:
-        """The k largest p, the product of the three scores. `parts` are in the order of `PathScores`."""
+    def _rank(self, labels_BS: Tensor, parts: tuple[Tensor, ...], k: int) -> list[Tensor]:
+        """Labels, p and parts of the k largest p, the product of the three scores; `parts` are as in `PathScores`."""
         _, s_BS, e_BS, classifier_BS = parts
         p_BS = classifier_BS * (s_BS * e_BS)
         columns_BK = top_k(p_BS, k, labels_BS, threads=self.network.threads)
-        missing_BK = columns_BK < 0
-        columns_BK = columns_BK.clamp(min=0)
+        missing_BK, columns_BK = columns_BK < 0, columns_BK.clamp(min=0)
 
-        def pick(values_BS: Tensor, absent: float) -> np.ndarray:
+        def pick(values_BS: Tensor, absent: float) -> Tensor:
             if values_BS.shape[1] == 0:
-                return np.full(tuple(columns_BK.shape), absent, dtype=values_BS.cpu().numpy().dtype)
-            return values_BS.gather(1, columns_BK).masked_fill(missing_BK, absent).cpu().numpy()
+                return values_BS.new_full(columns_BK.shape, absent)
+            return values_BS.gather(1, columns_BK).masked_fill(missing_BK, absent)
 
-        explained = None
-        if explain:
-            values = [pick(parts[0], PAD).astype(np.int32), *(pick(part, 0.0) for part in parts[1:])]
-            explained = dict(zip(PathScores._fields, values, strict=True))
-        return Predictions(labels=pick(labels_BS, PAD).astype(np.int32), scores=pick(p_BS, 0.0), parts=explained)
+        return [pick(labels_BS, PAD), pick(p_BS, 0.0), pick(parts[0], PAD), *(pick(part, 0.0) for part in parts[1:])]
+
+
+def _read(ranked: list[Tensor], explain: bool) -> Predictions:
+    """What `_rank` returned, from the device; the parts if they are to be explained."""
+    labels, scores, clusters, *factors = (values.cpu().numpy() for values in (ranked if explain else ranked[:3]))
+    parts = dict(zip(PathScores._fields, [clusters.astype(np.int32), *factors], strict=True)) if explain else None
+    return Predictions(labels=labels.astype(np.int32), scores=scores, parts=parts)
 
 
 def _sigmoid(z_BS: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ from ..core.devices import pick_device, pick_threads
 from ..core.errors import InputError, RunError, SettingsError
 from ..core.files import link_or_copy, link_tree, read_object, remove, replacing
 from ..core.progress import SILENT, Progress, duration, progress_as_asked
-from ..core.settings import Settings
+from ..core.recipes import read_recipe
+from ..core.settings import PUBLISHED, Settings
 from ..dataset import Dataset
 from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
@@ -32,11 +33,13 @@ from ..evaluation.quality import advice, format_quality
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
+from ..ranking.published import PublishedRanker
 from .context import FitContext
 from .estimate import estimate_fit
 from .features_step import FeatureSet, features_step
-from .memory import available_bytes, refuse_if_too_large
+from .memory import available_bytes, available_gpu_bytes, refuse_if_too_large
 from .network_steps import TrainedNetwork, open_network, read_clusters, train_network
+from .published_steps import published_steps
 from .quality_step import STEP as QUALITY
 from .quality_step import ensemble_quality_step, quality_step, read_quality
 from .ranking_steps import (
@@ -60,22 +63,30 @@ def build_model(context: FitContext) -> Path:
     context = replace(context, tokens=tokens_step(context.data, context.settings, context.run))
     features = features_step(context)
     network = train_network(context, features)
-    ranking = None
-    if has_ranking(context, features):
-        if context.settings.score_model.folds:
-            folds = range(context.settings.score_model.folds)
-            held_out = [path for fold in folds if (path := cross_fit(context, fold)) is not None]
-        else:
-            held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
-        score_model = score_model_step(context, held_out, after=features.folder)
-        parts, texts = model_parts_step(context, features, network), training_texts_steps(context, features)
-        ranking = RankingSteps(parts, score_model, texts, held_out)
+    ranking: RankingSteps | Path | None = None
+    if context.settings.ranking.kind == PUBLISHED:
+        ranking = published_steps(context, features, network)
+    elif has_ranking(context, features):
+        ranking = stacked_steps(context, features, network)
 
     def model() -> Model:
         return assembled(context, features, network, ranking)
 
     quality = quality_step(context, features, network, ranking, model)
-    return model_step(context, model, [network.stage, *(ranking.folders if ranking else ()), quality])
+    folders = ranking.folders if isinstance(ranking, RankingSteps) else () if ranking is None else (ranking,)
+    return model_step(context, model, [network.stage, *folders, quality])
+
+
+def stacked_steps(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> RankingSteps:
+    """60 to 82: the stacked ranker, its score learned on rows that a fold or this run holds out."""
+    if context.settings.score_model.folds:
+        folds = range(context.settings.score_model.folds)
+        held_out = [path for fold in folds if (path := cross_fit(context, fold)) is not None]
+    else:
+        held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
+    score_model = score_model_step(context, held_out, after=features.folder)
+    parts, texts = model_parts_step(context, features), training_texts_steps(context, features)
+    return RankingSteps(parts, score_model, texts, held_out)
 
 
 def cross_fit(context: FitContext, fold: int) -> Path | None:
@@ -101,9 +112,9 @@ def cross_fit(context: FitContext, fold: int) -> Path | None:
 
 
 def assembled(
-    context: FitContext, features: FeatureSet, network: TrainedNetwork, ranking: RankingSteps | None
+    context: FitContext, features: FeatureSet, network: TrainedNetwork, ranking: RankingSteps | Path | None
 ) -> Model:
-    """The model as it will answer, from the folders of the steps."""
+    """The model as it will answer, from the folders of the steps. `ranking`: a folder is that of the paper's ranker."""
     data = context.data
     counts, n_train = data.training_counts()
     model = Model(
@@ -117,13 +128,17 @@ def assembled(
         about=_about(context, features, network),
         use_kernels=context.settings.run.kernels,
     )
-    if ranking is not None:
-        model.reranker = open_reranker(context, ranking, counts, features.bow.shape[1], model.network.encoder.dim)
+    n_words = features.bow.shape[1]
+    if isinstance(ranking, RankingSteps):
+        model.reranker = open_reranker(context, ranking, counts, n_words)
+    elif ranking is not None:
+        size = {"n_labels": len(counts), "n_words": n_words, "dim": model.network.encoder.dim}
+        model.reranker = PublishedRanker.load(ranking, **size, threads=context.threads)
     return model
 
 
 def model_step(context: FitContext, assemble: Callable[[], Model], steps: Sequence[Path]) -> Path:
-    """90: everything a user needs, in one folder. `steps`: of the network, of the stacked ranker, of the quality."""
+    """90: everything a user needs, in one folder. `steps`: of the network, of its ranker, of the quality."""
     stage, *ranking, quality = steps
 
     def build(folder: Path) -> None:
@@ -169,6 +184,7 @@ def fit(
     id: str | None = None,
     separator: str | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
+    recipe: str | Path | None = None,
     run_dir: str | Path | None = None,
     members: int = 1,
     progress: Progress | bool | None = None,
@@ -193,6 +209,8 @@ def fit(
         What stands between two labels of a cell; default: found from the data.
     settings
         Settings that differ from the defaults: `{"stage2.epochs": 5}`, or `Settings`.
+    recipe
+        Settings to start from: the name of a recipe (`elias recipes` lists them) or a .toml file; `settings` win.
     run_dir
         Where the run keeps its steps; default: a temporary folder.
     members
@@ -202,7 +220,7 @@ def fit(
     force
         Use a run folder that was started with other settings or data; steps that do not depend on them are kept.
     """
-    given, shown = _settings_of(settings), progress_as_asked(progress)
+    given, shown = _settings_of(settings, recipe), progress_as_asked(progress)
     field, labels = (labels, None) if isinstance(labels, str) else (None, labels)
     read = _dataset_of(data, labels, Fields.of(text, field, id, separator), {"test": test, "validation": validation})
     shown.say(read.layout)
@@ -215,16 +233,25 @@ def fit(
     return _fit_and_load(read, given, Path(run_dir), _Options(members, shown, force))
 
 
-def _settings_of(given: Any) -> Settings:
-    if given is None:
-        return Settings()
+def _settings_of(given: Any, recipe: Any) -> Settings:
     if isinstance(given, Settings):
+        if recipe is not None:
+            raise InputError(f"recipe={recipe!r} with complete Settings: pass what differs from the recipe as a dict")
         return given
+    start = {} if recipe is None else _recipe_of(recipe)
+    if given is None:
+        return Settings().updated(start)
     if not isinstance(given, Mapping) or any(not isinstance(key, str) for key in given):
         raise SettingsError(
             f'settings={given!r}: pass a dict of settings by name, such as {{"stage2.epochs": 5}}'[:300]
         )
-    return Settings().updated(given)
+    return Settings().updated({**start, **given})
+
+
+def _recipe_of(recipe: Any) -> dict[str, Any]:
+    if not isinstance(recipe, str | Path):
+        raise InputError(f"recipe={recipe!r}: pass the name of a recipe or the path of a .toml file"[:300])
+    return read_recipe(recipe)
 
 
 def _dataset_of(data: Any, labels: Any, fields: Fields, splits: Mapping[str, Any]) -> Dataset:
@@ -358,11 +385,10 @@ def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, fo
     settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
     needs = estimate_fit(data, settings, data.size())
     if settings.run.check_memory:
-        refuse_if_too_large(needs, available_bytes())
+        refuse_if_too_large(needs, available_bytes(), available_gpu_bytes(settings.run.device))
     pick_threads(settings.run.threads)  # of a run that was started before: its own number
     run.progress.say(describe(settings, data.size(), data.name))
-    more = ", and what the transformer takes" if settings.encoder.kind in ("transformer", "hybrid") else ""
-    run.progress.say(f"  about {duration(needs.seconds)} in all on 2 cores (a rough estimate){more}")
+    run.progress.say(f"  about {duration(needs.seconds)} in all on {needs.machine} (a rough estimate)")
     if settings.run.kernels and kernels.are_new():
         run.progress.say("  compiling the kernels, once for this installation: about a minute in all")
     context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device))

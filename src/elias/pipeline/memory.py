@@ -1,4 +1,4 @@
-"""Is there enough memory? Checked before a fit begins, so that the out-of-memory killer does not end it halfway."""
+"""Is there enough memory, here and on the GPU? Checked before a fit begins, so that nothing ends it halfway."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from ..core.errors import SettingsError
 from .estimate import Estimate
 
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-# The setting that makes each part smaller.
+_BATCH = "stage1.batch_size and stage2.batch_size"
+# What makes each part smaller.
 _REMEDIES = {
     "label classifiers": "encoder.dim (half of it halves this)",
     "word embeddings": "features.max_words or encoder.dim",
+    "clusters": "clustering.clusters",
     "edges": "index.kappa",
+    "transformer": "the size of encoder.model",
+    "activations": f"encoder.max_length, or {_BATCH}",
+    "published ranker": "ranking.network_candidates (or set ranking.kind=none)",
+    "words of labels, ranker": "inverted_index.words_per_label",
+    "labels of a batch": f"index.training_shortlist_size, or {_BATCH}",
 }
+GIB = 2.0**30
 
 
 def available_bytes() -> int | None:
@@ -32,17 +40,33 @@ def available_bytes() -> int | None:
     return min(found, default=None)
 
 
-def refuse_if_too_large(needed: Estimate, available: int | None) -> None:
-    """An error that names the largest part and the setting that makes it smaller."""
-    if available is None or needed.total_bytes <= available:
-        return
-    largest = max(_REMEDIES, key=lambda part: needed.memory_bytes.get(part, 0))
-    size = needed.memory_bytes[largest]
-    gib = 2.0**30
-    ways = [f"--set {setting} makes that {bytes_then / gib:.1f}" for setting, bytes_then in needed.smaller.items()]
-    better = " " + "; ".join(ways) + "; or" if ways and largest == "label classifiers" else ""
-    raise SettingsError(
-        f"this fit needs about {needed.total_bytes / gib:.1f} GiB of memory and {available / gib:.1f} GiB are free; "
-        f"most of it, {size / gib:.1f} GiB, are {largest}:{better} lower {_REMEDIES[largest]}, "
-        "or say --set run.check_memory=false"
+def available_gpu_bytes(device: str) -> int | None:
+    """What is free on a CUDA device; None for other devices."""
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    return int(torch.cuda.mem_get_info(torch.device(device))[0])
+
+
+def refuse_if_too_large(needed: Estimate, available: int | None, gpu_available: int | None = None) -> None:
+    """An error that says which memory is short, its largest part, and the settings that help."""
+    gpu_then = {setting: then.total_gpu_bytes for setting, then in needed.smaller.items()}
+    then = {setting: then.total_bytes for setting, then in needed.smaller.items()}
+    if gpu_available is not None and needed.total_gpu_bytes > gpu_available:
+        raise SettingsError(_refusal("GPU memory", needed.gpu_bytes, gpu_available, gpu_then) + ", or run.device=cpu")
+    if available is not None and needed.total_bytes > available:
+        raise SettingsError(_refusal("memory", needed.memory_bytes, available, then))
+
+
+def _refusal(memory: str, parts: dict[str, int], available: int, smaller: dict[str, int]) -> str:
+    total, largest = sum(parts.values()), max(parts, key=lambda part: parts[part])
+    ways = [f"--set {setting} makes it {then / GIB:.1f}" for setting, then in smaller.items() if then < total]
+    remedy = f"lower {_REMEDIES[largest]}, or " if largest in _REMEDIES else ""
+    if largest == "label classifiers" and "transformer" in parts:
+        remedy = "lower the width of encoder.model, or "  # is d
+    return (
+        f"this fit needs about {total / GIB:.1f} GiB of {memory} and {available / GIB:.1f} GiB are free; "
+        f"most of it, {parts[largest] / GIB:.1f} GiB, is for {largest}: {'; '.join([*ways, ''])}{remedy}"
+        "say --set run.check_memory=false"
     )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ..core.devices import torch_threads
 from ..core.files import read_object, read_tensors, write_json, write_tensors
 from ..core.rng import generator
 from ..core.settings import StageSettings, known, noise_seed
@@ -37,6 +38,7 @@ from .features_step import FeatureSet
 
 TYPICAL_WORDS = 8
 TINY = 1e-12
+OF_EDGES = ("beta", "kappa", "logits")  # settings of the index that step 40 uses, and no stage
 
 
 class TrainedNetwork(NamedTuple):
@@ -73,7 +75,8 @@ def cluster_step(context: FitContext, features: FeatureSet, name: str, after: Pa
     n_clusters = known(settings.clustering.clusters)
 
     def build(folder: Path) -> None:
-        rows = features.bow if after is None else psi(features.bow, _phi(open_network(context, after), features))
+        with torch_threads(context.threads if settings.encoder.is_fine_tuned else 1):
+            rows = features.bow if after is None else psi(features.bow, _phi(open_network(context, after), features))
         clusters = balanced_clusters(
             label_centroids(rows, features.train.labels),
             n_clusters,
@@ -109,7 +112,8 @@ def adjacency_step(context: FitContext, features: FeatureSet, clusters: Path, st
     def build(folder: Path) -> None:
         searcher = Searcher(open_network(context, stage1))
         beams = searcher.all_beams(features.train.prepared, len(features.train))
-        counts = matching(beams, features.train.labels, searcher.index.n_clusters)
+        with torch_threads(context.threads if s.encoder.is_fine_tuned else 1):
+            counts = matching(beams, features.train.labels, searcher.index.n_clusters)
         found = learnable_index(
             counts,
             read_clusters(clusters),
@@ -153,7 +157,9 @@ def _stage_step(
             folder=folder, progress=context.progress, log=context.run.log,
         )  # fmt: skip
 
-    depends = {"stage": vars(stage.own), "index": vars(context.settings.index), "model": vars(context.settings.network)}
+    # Without them another kappa leaves stage 1 as it is; stage 2 depends on them by the edges it comes after.
+    index = {key: value for key, value in vars(context.settings.index).items() if key not in OF_EDGES}
+    depends = {"stage": vars(stage.own), "index": index, "model": vars(context.settings.network)}
     return context.run.step(stage.name, depends, build, after=[after], scratch=[CHECKPOINT])
 
 

@@ -4,7 +4,7 @@
     none, but rows were held out      out-of-fold predictions of step 70: fold networks, ranking parts, score models and
                                       calibrations that have not seen the row; and baselines that have not (65)
     none, but validation rows that    the model as it answers; checkpoints were chosen on these rows, which is said
-    no part was trained on
+    no part was trained on            (the network alone, and the published ranker)
     fewer than 50 such rows           not measured, which is said
 
 Labels that no candidate source finds, or that no training row has, stay in the denominators. Out: quality.json, whose
@@ -50,32 +50,36 @@ def quality_step(
     context: FitContext,
     features: FeatureSet,
     network: TrainedNetwork,
-    ranking: RankingSteps | None,
+    ranking: RankingSteps | Path | None,
     model: Callable[[], Model],
 ) -> Path:
     """Build step 85, or skip it. `model`: makes the model as it will answer."""
+    stacked = ranking if isinstance(ranking, RankingSteps) else None
 
     def build(folder: Path) -> None:
         if has_labeled_test_rows(context.data):
             assert context.data.test is not None
-            write_quality(folder, _of_model(context, features, ranking, model(), *sampled_test_rows(context)))
+            write_quality(folder, _of_model(context, features, stacked, model(), *sampled_test_rows(context)))
             return
-        out_of_fold = None if ranking is None else ranking.score_model / OUT_OF_FOLD
+        out_of_fold = None if stacked is None else stacked.score_model / OUT_OF_FOLD
         quality, n_rows = None, 0
-        if ranking is not None and out_of_fold is not None and out_of_fold.exists():
-            rows, found, baselines = _out_of_fold(context, ranking)
+        if stacked is not None and out_of_fold is not None and out_of_fold.exists():
+            rows, found, baselines = _out_of_fold(context, stacked)
             n_rows = len(rows)
-            calibrated = ScoreModel.load(ranking.score_model).calibration is not None
+            calibrated = ScoreModel.load(stacked.score_model).calibration is not None
             quality = measure(rows, found, baselines, gives_probabilities=calibrated)
-        elif ranking is None or held_out_of(context.data) is not context.data.train:
+        elif stacked is None or held_out_of(context.data) is not context.data.train:
             parts, _ = read_tensors(features.folder / "split.safetensors")
             chosen = held_out_of(context.data).take(parts["validation"])
             n_rows = int((np.diff(chosen.labels.indptr) > 0).sum())
             if n_rows >= LEAST_ROWS:
-                quality = _of_model(context, features, ranking, model(), chosen, HELD_OUT, CHECKPOINT_NOTE)
+                quality = _of_model(context, features, stacked, model(), chosen, HELD_OUT, CHECKPOINT_NOTE)
         write_quality(folder, quality if n_rows >= LEAST_ROWS else None, too_few(n_rows))
 
-    after = [network.stage] if ranking is None else [network.stage, ranking.parts, ranking.score_model]
+    made_of = (
+        [] if ranking is None else [ranking] if isinstance(ranking, Path) else [ranking.parts, ranking.score_model]
+    )
+    after = [network.stage, *made_of]
     return context.run.step(STEP, {"rows": [MOST_ROWS, MOST_ENCODED]}, build, after=after)
 
 
@@ -129,14 +133,14 @@ def sampled_test_rows(context: FitContext) -> tuple[Rows, str, str]:
 def _of_model(
     context: FitContext,
     features: FeatureSet,
-    ranking: RankingSteps | None,
+    stacked: RankingSteps | None,
     model: Model,
     rows: Rows,
     name: str,
     note: str,
 ) -> Quality:
     """What the model answers to rows that it was not trained on."""
-    if ranking is None:
+    if stacked is None:
         seen = SeenRows(features.bow, features.train.labels, kinds_of(features))
     else:  # its ranking parts have seen every row of the training file
         bow, every = all_rows(context, features.vectorizer)

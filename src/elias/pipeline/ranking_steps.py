@@ -21,15 +21,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.devices import torch_threads
 from ..core.files import write_json, write_tensors
 from ..core.predictions import PAD
 from ..core.ragged import Ragged
-from ..core.settings import WORDS, Settings, noise_seed
+from ..core.settings import STACKED, Settings, noise_seed
 from ..dataset import Dataset
 from ..dataset.label_texts import unseen_labels
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
-from ..encoders import Inputs
 from ..evaluation.baselines import SeenRows, baseline_labels
 from ..kernels.features import FEATURES
 from ..network.searcher import BATCH, Searcher
@@ -38,7 +36,7 @@ from ..ranking.features import CandidateSizes, Features, RankingParts, candidate
 from ..ranking.inverted_index import InvertedIndex, build_inverted_index
 from ..ranking.knn import build_knn
 from ..ranking.label_tree import build_label_tree
-from ..ranking.linear_ranker import save_ranker, train_ranker, with_embedding
+from ..ranking.linear_ranker import save_ranker, train_ranker
 from ..ranking.reranker import NAME as SUMMARY
 from ..ranking.reranker import Reranker, load_parts
 from ..ranking.score_model import ScoreModel
@@ -48,7 +46,6 @@ from .features_step import FeatureSet, all_rows, holds_out_training_rows
 from .network_steps import TrainedNetwork, open_network
 
 ROWS_AT_ONCE = 1 << 16
-SCRATCH = "prepared"
 BASELINES, OUT_OF_FOLD = "baselines.safetensors", "out_of_fold.safetensors"  # for step 85, no part of the model
 
 
@@ -75,32 +72,29 @@ class RankingRows:
     labels: sp.csr_matrix
     excluded: sp.csr_matrix
     kinds: np.ndarray
-    texts: Sequence[str] | None = None  # where an encoder may need them
 
 
 def has_ranking(context: FitContext, features: FeatureSet) -> bool:
     """Whether the model gets a stacked ranker: it needs words."""
-    return context.settings.ranking.kind != "none" and sp.issparse(features.bow)
+    return context.settings.ranking.kind == STACKED and sp.issparse(features.bow)
 
 
 # -- 60, 80: ranking parts --------------------------------------------------------------------------------------------
 
 
-def training_parts_step(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> Path:
+def training_parts_step(context: FitContext, features: FeatureSet) -> Path:
     """60: the parts of the training rows, which the score model is learned with."""
-    return _parts_step(context, features, network, "60-ranking", every_row=False)
+    return _parts_step(context, features, "60-ranking", every_row=False)
 
 
-def model_parts_step(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> Path:
+def model_parts_step(context: FitContext, features: FeatureSet) -> Path:
     """80: the parts of all rows; 60 where that is the same."""
     if not holds_out_training_rows(context.data, features):
-        return training_parts_step(context, features, network)
-    return _parts_step(context, features, network, "80-ranking", every_row=True)
+        return training_parts_step(context, features)
+    return _parts_step(context, features, "80-ranking", every_row=True)
 
 
-def _parts_step(
-    context: FitContext, features: FeatureSet, network: TrainedNetwork, name: str, *, every_row: bool
-) -> Path:
+def _parts_step(context: FitContext, features: FeatureSet, name: str, *, every_row: bool) -> Path:
     s = context.settings
     sections = (s.inverted_index, s.knn, s.linear_ranker, s.label_tree)
     depends: dict[str, Any] = {type(section).__name__: dict(vars(section)) for section in sections}
@@ -122,12 +116,13 @@ def _parts_step(
                 rows.bow, rows.labels, rows.kinds, neighbors=s.knn.neighbors,
                 words_per_text=s.knn.words_per_text, budget=s.knn.postings_budget,
             ).save(folder)  # fmt: skip
-        _train_ranker(context, features, network, rows, index, folder, every_row=every_row)
+        found = _candidates_by_words(index, rows, s)
+        ranker = train_ranker(rows.bow, found, rows.labels, rows.excluded, s.linear_ranker, threads=context.threads)
+        save_ranker(ranker, folder)
         write_json(folder / SUMMARY, _summary(s))
 
     # Without the network in it, the step is the same for all members of an ensemble, and is built once.
-    after = [features.folder, network.stage] if s.linear_ranker.needs_network else [features.folder]
-    return context.run.step(name, depends, build, after=after, scratch=[SCRATCH])
+    return context.run.step(name, depends, build, after=[features.folder])
 
 
 def _summary(s: Settings) -> dict[str, Any]:
@@ -137,33 +132,7 @@ def _summary(s: Settings) -> dict[str, Any]:
         "word_candidates": s.inverted_index.candidates,
         "knn": s.knn.neighbors > 0,
         "label_tree": s.label_tree.enabled,
-        "sees_phi": s.linear_ranker.embedding,
     }
-
-
-def _train_ranker(
-    context: FitContext, features: FeatureSet, network: TrainedNetwork, rows: RankingRows, index: InvertedIndex,
-    folder: Path, *, every_row: bool,
-) -> None:  # fmt: skip
-    """The linear ranker on the negatives that words retrieve, and the network where the settings say so."""
-    s = context.settings
-    found, seen = _candidates_by_words(index, rows, s), rows.bow
-    if s.linear_ranker.needs_network:
-        searcher = Searcher(open_network(context, network.stage))
-        prepared = features.train.prepared
-        if every_row:  # a transformer encodes all rows once more here
-            with torch_threads(context.threads):
-                inputs = Inputs(texts=rows.texts, bow=rows.bow)
-                prepared = searcher.network.encoder.prepare(inputs, folder / SCRATCH)
-        if s.linear_ranker.negatives_from != WORDS:
-            found = np.concatenate([found, _candidates_by_network(searcher, prepared, rows, s)], axis=1)
-        if s.linear_ranker.embedding:
-            phi = [searcher.encode(prepared, batch).phi_BD.cpu().numpy() for batch in _batches(rows.bow.shape[0])]
-            seen = with_embedding(rows.bow, np.concatenate(phi))
-    ranker = train_ranker(
-        seen, found, rows.labels, rows.excluded, s.linear_ranker, n_words=rows.bow.shape[1], threads=context.threads
-    )
-    save_ranker(ranker, folder)
 
 
 def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -> np.ndarray:
@@ -177,17 +146,6 @@ def _candidates_by_words(index: InvertedIndex, rows: RankingRows, s: Settings) -
     return found
 
 
-def _candidates_by_network(searcher: Searcher, prepared: Any, rows: RankingRows, s: Settings) -> np.ndarray:
-    """The same by p, from the network's shortlist."""
-    found = np.full((len(rows.kinds), min(s.linear_ranker.negatives, rows.labels.shape[1])), PAD, dtype=np.int32)
-    ordinary = np.flatnonzero(rows.kinds == KIND_TEXT)
-    for start in range(0, len(ordinary), BATCH):
-        some = ordinary[start : start + BATCH]
-        excluded = Ragged.from_rows(rows.excluded, some)[0]
-        found[some] = searcher.search_rows(prepared, some, found.shape[1], excluded=excluded).labels
-    return found
-
-
 def _training_rows(features: FeatureSet) -> RankingRows:
     train = features.train
     return RankingRows(sp.csr_matrix(features.bow), train.labels, train.excluded, kinds_of(features))
@@ -195,7 +153,7 @@ def _training_rows(features: FeatureSet) -> RankingRows:
 
 def _all_rows(context: FitContext, features: FeatureSet) -> RankingRows:
     bow, rows = all_rows(context, features.vectorizer)
-    return RankingRows(bow, rows.labels, rows.excluded, rows.kinds, rows.texts)
+    return RankingRows(bow, rows.labels, rows.excluded, rows.kinds)
 
 
 def _for_inverted_index(
@@ -219,15 +177,15 @@ def _for_inverted_index(
     return bow, both, np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)])
 
 
-def _open_parts(context: FitContext, folder: Path, counts: np.ndarray, n_words: int, dim: int) -> RankingParts:
-    flags = {name: _summary(context.settings)[name] for name in ("knn", "label_tree", "sees_phi")}
-    return load_parts(folder, counts, n_words, flags, dim=dim, threads=context.threads)
+def _open_parts(context: FitContext, folder: Path, counts: np.ndarray, n_words: int) -> RankingParts:
+    flags = {name: _summary(context.settings)[name] for name in ("knn", "label_tree")}
+    return load_parts(folder, counts, n_words, flags, threads=context.threads)
 
 
-def open_reranker(context: FitContext, steps: RankingSteps, counts: np.ndarray, n_words: int, dim: int) -> Reranker:
-    """The stacked ranker of the model. `counts`: n_l of all labels; `dim`: of phi."""
+def open_reranker(context: FitContext, steps: RankingSteps, counts: np.ndarray, n_words: int) -> Reranker:
+    """The stacked ranker of the model. `counts`: n_l of all labels."""
     sizes = {name: _summary(context.settings)[name] for name in ("network_candidates", "word_candidates")}
-    parts = _open_parts(context, steps.parts, counts, n_words, dim)
+    parts = _open_parts(context, steps.parts, counts, n_words)
     return Reranker(parts=parts, score_model=ScoreModel.load(steps.score_model), **sizes)
 
 
@@ -254,7 +212,7 @@ def training_texts_steps(context: FitContext, features: FeatureSet) -> list[Path
 
 def held_out_step(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> Path:
     """65: candidates and features of the held-out rows, by parts that have not seen them."""
-    parts_folder = training_parts_step(context, features, network)
+    parts_folder = training_parts_step(context, features)
 
     def build(folder: Path) -> None:
         held_out = HeldOutPredictions.of(
@@ -290,7 +248,7 @@ def _held_out_features(
     # n_l of the training rows alone: with the held-out rows in it, it would give their labels away.
     texts = features.train.labels[features.train.of_kind(KIND_TEXT)]
     counts = np.bincount(texts.indices, minlength=len(context.data.labels))
-    parts = _open_parts(context, folder, counts, bow.shape[1], searcher.network.encoder.dim)
+    parts = _open_parts(context, folder, counts, bow.shape[1])
     n_labels = len(counts)
     sizes = CandidateSizes(min(summary["network_candidates"], n_labels), min(summary["word_candidates"], n_labels))
     for rows in _batches(bow.shape[0]):
@@ -304,7 +262,7 @@ def score_model_step(context: FitContext, held_out: Sequence[Path], after: Path)
     s = context.settings
 
     def build(folder: Path) -> None:
-        score_model = ScoreModel("product", s.linear_ranker.loss)
+        score_model = ScoreModel(s.linear_ranker.loss)
         if held_out:
             joined = HeldOutPredictions.join([HeldOutPredictions.load(path) for path in held_out])
             score_model, found = fit_score_model(

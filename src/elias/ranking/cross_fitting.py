@@ -10,7 +10,7 @@ never seen them, in any of its parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from ..core.predictions import Predictions
 from ..core.settings import ScoreModelSettings
 from .calibration import cross_calibrated, fit_calibration
 from .features import Features, stack, take
-from .score_model import ScoreModel, fit_score
+from .score_model import LearnedScore, ScoreModel, fit_score
 
 NAME = "held_out.safetensors"
 FOLDS, FOLDS_OF_MANY, MANY = 4, 2, 2000  # inner folds for calibration, by the number of held-out rows
@@ -94,19 +94,19 @@ def fit_score_model(
             f"  score model: p q; only {telling:,} of {len(right):,} held-out rows have a right label among their "
             f"candidates, {ENOUGH} are needed"
         )
-        product = ScoreModel("product", loss)
+        product = ScoreModel(loss)
         return FittedScoreModel(product, _ranked(held_out, product(held_out.features, threads=threads)))
     row = np.unique(held_out.rows, return_inverse=True)[1]  # a row that was held out twice is in one fold
     fold = row % (FOLDS_OF_MANY if len(right) >= MANY else FOLDS)
     chosen = [fold >= 0, *(fold != number for number in range(fold.max() + 1))]
 
-    def learn(number: int, _: int) -> ScoreModel:
+    def learn(number: int, _: int) -> LearnedScore:
         torch.set_num_threads(1)  # of this thread: another number may be left over in it
         some = held_out.take(chosen[number])
-        return fit_score(some.features, some.right, settings, loss, seed)
+        return fit_score(some.features, some.right, settings, seed)
 
     # Side by side, each on one thread: torch's own threads spin while they wait, which takes minutes on a busy machine.
-    models: list[ScoreModel] = kernels.run_ranges(learn, range(len(chosen) + 1), threads)
+    models: list[LearnedScore] = kernels.run_ranges(learn, range(len(chosen) + 1), threads)
     whole, *others = models
     crossed = np.zeros(real.shape, dtype=np.float32)
     for learned, kept in zip(others, chosen[1:], strict=True):
@@ -115,7 +115,7 @@ def fit_score_model(
     calibration = fit_calibration(crossed, right, real & best, held_out.rows)
     probabilities = cross_calibrated(crossed, right, real & best, held_out.rows)
     say(f"  score model: {len(right):,} held-out rows, calibration error {calibration.error:.4f}")
-    return FittedScoreModel(replace(whole, calibration=calibration), _ranked(held_out, crossed, probabilities))
+    return FittedScoreModel(ScoreModel(loss, whole, calibration), _ranked(held_out, crossed, probabilities))
 
 
 def _ranked(held_out: HeldOutPredictions, scores: np.ndarray, shown: np.ndarray | None = None) -> Predictions:

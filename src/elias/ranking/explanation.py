@@ -12,9 +12,9 @@
                      base + sum of c_g = s. Six groups have 64 sets, so all of them are computed: nothing is sampled.
 
 Absent is, for the learned score, an input at its mean over the candidates of held-out texts (0 after standardization);
-an input relative to other candidates belongs to the group of its feature. The paper's p q and T + p q store no means:
-p, q and n_l that are absent there are at their mean over the candidates of the text, and weights of words are those of
-the margin alone (spread 1), the only linear part of these scores. The groups that they do not use contribute 0.
+an input relative to other candidates belongs to the group of its feature. A score p q, where nothing could be learned,
+stores no means: p or q is absent at its mean over the candidates of the text, weights of words are those of the margin
+alone (spread 1), its only linear part, and the other groups contribute 0.
 
 An ensemble: contributions are means over the members that have the label among their candidates, weights of words over
 all members. In: the candidates of a batch with their features. Out: one dictionary per label, in types that JSON has.
@@ -31,10 +31,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.predictions import PAD
-from ..kernels.features import CLASSIFIER, COMBINED, FEATURES, LOG_COUNT, MARGIN
+from ..kernels.features import CLASSIFIER, COMBINED, FEATURES, MARGIN
 from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE
-from .features import Features, RankingParts
-from .published import tree_inputs
+from .features import Features, RankingParts, p_of
+from .linear_ranker import q_of
 from .score_model import ReferenceScores, ScoreModel, score_inputs
 
 GROUPS = {
@@ -49,8 +49,7 @@ NAMES = ("base", *GROUPS)  # of the contributions of a label, in the order of th
 GROUP_OF = [next(g for g, names in enumerate(GROUPS.values()) if name in names) for name in FEATURES]
 # Inputs of the learned score: features, distances to the best candidate, ranks.
 GROUP_OF_INPUT = np.array([*GROUP_OF, *GROUP_OF[:RELATIVE], *(GROUP_OF[feature] for feature in RANKED)])
-P_Q_COUNT = [0, 1, 3]  # of the inputs of a decision tree: p q is made of the others
-GROUP_OF_P_Q_COUNT = np.array([GROUP_OF[feature] for feature in (CLASSIFIER, MARGIN, LOG_COUNT)])
+GROUP_OF_P_Q = np.array([GROUP_OF[feature] for feature in (CLASSIFIER, MARGIN)])
 COALITIONS = np.array(list(product((False, True), repeat=len(GROUPS))))  # [64, 6]: which groups are there; first, none
 
 
@@ -202,10 +201,10 @@ def group_inputs(evidence: Evidence, places: np.ndarray) -> GroupInputs:
     if score_model.learned is not None:
         x = score_model.learned.standardized(score_inputs(features, reference)[rows, at]).astype(np.float64)
         return GroupInputs(x, np.zeros((1, N_INPUTS)), GROUP_OF_INPUT)
-    inputs = tree_inputs(features, score_model.loss)[:, :, P_Q_COUNT]
+    inputs = np.stack([p_of(features), q_of(features.values[:, MARGIN], score_model.loss)], axis=-1)
     real = (features.labels >= 0)[:, :, None]
     means = np.sum(inputs, axis=1, where=real) / np.maximum(real.sum(axis=1), 1)
-    return GroupInputs(inputs[rows, at], means.astype(np.float32)[rows], GROUP_OF_P_Q_COUNT)
+    return GroupInputs(inputs[rows, at], means.astype(np.float32)[rows], GROUP_OF_P_Q)
 
 
 def shapley(score_model: ScoreModel, inputs: GroupInputs) -> np.ndarray:
@@ -225,8 +224,7 @@ def _scores(score_model: ScoreModel, inputs: np.ndarray) -> np.ndarray:
     """The scores of inputs as `group_inputs` gives them [..., inputs]."""
     if score_model.learned is not None:
         return score_model.learned.of_standardized(inputs)
-    p, q, count = (inputs[..., place] for place in range(3))
-    return score_model.of_tree_inputs(np.stack([p, q, p * q, count], axis=-1))
+    return np.asarray(inputs[..., 0] * inputs[..., 1])
 
 
 def _rounded(values: Any) -> Any:

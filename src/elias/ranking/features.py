@@ -36,7 +36,6 @@ from ..core.ragged import Ragged
 from ..core.scratch import ScratchPool
 from ..kernels.features import (
     FEATURES,
-    MARGIN,
     Features,
     WordScratch,
     WordTables,
@@ -49,7 +48,6 @@ from ..network.searcher import EncodedQuery, Searcher
 from .inverted_index import InvertedIndex
 from .knn import KNN
 from .label_tree import LabelTree
-from .linear_ranker import with_embedding
 from .margins import Margins
 from .sparse_rows import SparseRows, csr_arrays, new_sums
 from .training_texts import TrainingTexts
@@ -87,7 +85,6 @@ class RankingParts:
     tree: LabelTree
     knn: KNN
     counts: np.ndarray  # n_l
-    sees_phi: bool = False  # the ranker's rows are on [tf-idf, phi], not on tf-idf alone
     texts: TrainingTexts | None = None  # excerpts of the texts that vote, for explanations
     threads: int = 1
 
@@ -97,10 +94,8 @@ class RankingParts:
 
     @cached_property
     def margins(self) -> Margins:
-        """Of ranker and tree. A ranker that sees phi is not in the table: its margins are products of their own."""
-        n_words = self.inverted_index.n_words
-        ranker = SparseRows.empty(n_words, len(self.counts)) if self.sees_phi else self.ranker
-        return Margins(ranker, self.tree, n_words)
+        """Of ranker and tree."""
+        return Margins(self.ranker, self.tree, self.inverted_index.n_words)
 
     @cached_property
     def tables(self) -> WordTables:
@@ -119,11 +114,6 @@ class RankingParts:
                 self.knn.new_scratch(), self.margins.new_sums(),
             )
         )  # fmt: skip
-
-    def margins_with_phi(self, bow: sp.csr_matrix, query: EncodedQuery, labels: np.ndarray) -> np.ndarray:
-        """Margins of a ranker that sees [tf-idf, phi]."""
-        seen = with_embedding(bow.tocsr(), query.phi_BD.cpu().numpy())
-        return self.ranker.products(seen, labels, threads=self.threads)
 
 
 def candidate_features(
@@ -172,8 +162,6 @@ def features_of(
     """The features of given labels [B, m], PAD after the last; pass the combined score where it is known."""
     scores = searcher.score_labels(query, labels)
     margin, path = parts.margins.of(bow, labels, threads=parts.threads)
-    if parts.sees_phi:
-        margin = parts.margins_with_phi(bow, query, labels)
     by_name = {
         "cluster_score": scores.cluster_score,
         "edge_score": scores.edge_score,
@@ -227,10 +215,13 @@ def _fused_features(
         parts.scratch.give_back(scratch)
 
     kernels.run(rows, n_rows, parts.threads)
-    if parts.sees_phi:
-        for query, out in zip(queries, outs, strict=True):
-            out.values[:, MARGIN] = parts.margins_with_phi(bow, query, out.labels)
     return outs
+
+
+def p_of(features: Features) -> np.ndarray:
+    """p = sigmoid(z) * yhat of every candidate [B, m]."""
+    s, e, sigma = (features.values[:, FEATURES.index(name)] for name in ("cluster_score", "edge_score", "classifier"))
+    return np.asarray(sigma * (s * e))
 
 
 def empty_features(n_rows: int, width: int) -> Features:

@@ -1,12 +1,13 @@
-"""The linear ranker: one sparse linear classifier per label on tf-idf, or on [tf-idf, phi] as in the paper.
+"""The linear ranker: one sparse linear classifier per label.
 
     margin(x, l) = w_l . x + b_l
+    q_l = sigmoid(margin)  (logistic loss)     or     exp(-max(0, 1 - margin)^3)  (squared hinge, the authors' program)
 
-A label's classifier is trained on its own texts against the texts that retrieved it wrongly: candidates of every
-training row by words (`inverted_index`), and by the network where the settings say so. Labels without a positive have
-no weights and a bias of -1. Solved by dual coordinate descent (`kernels/linear_ranker.py`; the definition is
-liblinear, as scikit-learn has it), stored sparse, small weights of words dropped. Weights of phi are all kept: many
-small ones add up. In: rows, their labels, their candidates. Out: `SparseRows`.
+In the stacked ranker x is tf-idf, and a label's classifier is trained on its own texts against the texts that retrieved
+it wrongly by words (`inverted_index`); labels without a positive have no weights and a bias of -1. The published ranker
+trains the same classifiers on other pairs (`published.py`). Solved by dual coordinate descent
+(`kernels/linear_ranker.py`; the definition is liblinear, as scikit-learn has it), stored sparse, small weights dropped.
+In: rows, their labels, their candidates. Out: `SparseRows`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from .. import kernels
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
 from ..core.settings import LinearRankerSettings
-from ..encoders.centroids import normalize_rows
 from .sparse_rows import SparseRows
 
 NAME = "linear_ranker.safetensors"
@@ -84,27 +84,26 @@ def _pairs_reference(candidates: np.ndarray, labels: sp.csr_matrix, excluded: sp
 
 def train_ranker(
     features: sp.csr_matrix, candidates: np.ndarray, labels: sp.csr_matrix, excluded: sp.csr_matrix,
-    settings: LinearRankerSettings, *, n_words: int | None = None, threads: int = 1,
+    settings: LinearRankerSettings, *, threads: int = 1,
 ) -> SparseRows:  # fmt: skip
-    """The classifiers of all labels. Columns from `n_words` on (None: there are none) are those of phi."""
+    """The classifiers of all labels."""
     n_labels = labels.shape[1]
     learned = np.bincount(labels.indices[labels.data > 0], minlength=n_labels) > 0
     # Labels without positives need no negatives. A PAD reads some label's entry and stays PAD either way.
     candidates = np.where(learned[candidates], candidates, PAD).astype(np.int32)
     pairs = training_pairs(candidates, labels, excluded)
-    ranker = solve(features, pairs, settings, n_words=n_words, threads=threads)
+    ranker = solve(features, pairs, settings, threads=threads)
     ranker.biases[~learned] = NO_POSITIVES
     return ranker
 
 
 def solve(
-    features: sp.csr_matrix, pairs: TrainingPairs, settings: LinearRankerSettings, *, n_words: int | None = None,
+    features: sp.csr_matrix, pairs: TrainingPairs, settings: LinearRankerSettings, *,
     labels_at_once: int = LABELS_AT_ONCE, threads: int = 1,
 ) -> SparseRows:  # fmt: skip
-    """One classifier per range of the pairs."""
-    words_end = features.shape[1] if n_words is None else n_words
+    """One classifier per range of the pairs; without a pair, no weights and a bias of 0."""
     if not kernels.serve():
-        return _solve_reference(features, pairs, settings, words_end)
+        return _solve_reference(features, pairs, settings)
     from ..kernels.linear_ranker import row_squares, solve_labels
 
     squares = np.empty(features.shape[0])
@@ -113,22 +112,20 @@ def solve(
     parts = kernels.run_ranges(
         solve_labels, cuts, threads, pairs.starts, pairs.ends, pairs.rows, pairs.signs, features.indptr,
         features.indices, features.data, squares, features.shape[1], LOSSES[settings.loss], settings.cost,
-        settings.tolerance, settings.max_iterations, settings.min_weight, words_end,
+        settings.tolerance, settings.max_iterations, settings.min_weight,
     )  # fmt: skip
     words, weights, counts, biases = (np.concatenate([part[i] for part in parts]) for i in range(4))
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return SparseRows(indptr, words, weights, biases, features.shape[1])
 
 
-def _solve_reference(
-    features: sp.csr_matrix, pairs: TrainingPairs, settings: LinearRankerSettings, words_end: int
-) -> SparseRows:
+def _solve_reference(features: sp.csr_matrix, pairs: TrainingPairs, settings: LinearRankerSettings) -> SparseRows:
     """Label by label with liblinear."""
     rows, biases = [], np.zeros(len(pairs), dtype=np.float32)
     for label, (x, y) in enumerate(_problems(features, pairs)):
         weights, biases[label] = _liblinear(x, y, settings) if len(y) else (np.zeros(features.shape[1]), 0.0)
-        small = (np.abs(weights) < settings.min_weight) & (np.arange(len(weights)) < words_end)
-        rows.append(sp.csr_matrix(np.where(small, 0.0, weights)[None], dtype=np.float32))
+        kept = np.where(np.abs(weights) < settings.min_weight, 0.0, weights)
+        rows.append(sp.csr_matrix(kept[None], dtype=np.float32))
     matrix = sp.csr_matrix(sp.vstack(rows, format="csr")) if rows else sp.csr_matrix((0, features.shape[1]))
     return SparseRows.from_csr(matrix, biases)
 
@@ -158,19 +155,11 @@ def _liblinear(x: sp.csr_matrix, y: np.ndarray, settings: LinearRankerSettings) 
     return solver.coef_.ravel(), float(solver.intercept_[0])
 
 
-def with_embedding(bow: sp.csr_matrix, phi: np.ndarray) -> sp.csr_matrix:
-    """[tf-idf, phi / |phi|]."""
-    n_rows, dim = phi.shape
-    lengths = np.diff(bow.indptr)
-    indptr = bow.indptr + dim * np.arange(n_rows + 1, dtype=np.int64)
-    indices, data = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
-    places = np.arange(bow.indptr[-1]) + dim * np.repeat(np.arange(n_rows), lengths)
-    indices[places], data[places] = bow.indices, bow.data
-    places = (indptr[:-1] + lengths)[:, None] + np.arange(dim)
-    indices[places], data[places] = bow.shape[1] + np.arange(dim), normalize_rows(phi)
-    joined = sp.csr_matrix((data, indices, indptr), shape=(n_rows, bow.shape[1] + dim))
-    joined.has_sorted_indices = True
-    return joined
+def q_of(margins: np.ndarray, loss: str) -> np.ndarray:
+    """q of the margins of classifiers trained with this loss."""
+    if loss == "logistic":
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(margins, -60, 60))), dtype=np.float32)
+    return np.asarray(np.exp(-(np.maximum(0.0, 1.0 - margins) ** 3)), dtype=np.float32)
 
 
 def save_ranker(ranker: SparseRows, folder: Path) -> None:

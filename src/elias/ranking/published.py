@@ -1,100 +1,167 @@
-"""The scores of ELIAS++ as the paper has them: q of a margin, p q, and T + p q.
+"""ELIAS++ as published: the network's candidates, ranked by p q or by T + p q.
 
-    q_l = sigmoid(margin)  (logistic loss)     or     exp(-max(0, 1 - margin)^3)  (squared hinge, the authors' program)
-    score = p q     or     w T(p, q, p q, n_l) + (1 - w) p q
+    psi(x) = [tf-idf / |tf-idf|, phi / |phi|]
+    q_l    = q of the margin w_l . psi(x) + b_l                      (`linear_ranker.py`: logistic, or squared hinge)
+    score  = p q     or, calibrated,     w T(p, q, p q, n_l) + (1 - w) p q                      (`decision_tree.py`)
 
-T is a decision tree grown by scikit-learn on held-out pairs with the target "is right"; a leaf answers with the share
-of right ones. The paper's sum T + p q is w = 0.5 up to a factor of 2; the authors' program has 0.3 T + 0.7 p q. The
-tree is stored as arrays: no pickle.
+w_l is trained on the training texts that have l among their 100 best labels of the network, whether they have l or not;
+with `published.unretrieved_positives` also on the texts of l that do not retrieve it. T is grown on rows held out of
+network, ranker and choice of checkpoint, with n_l counted in the rows that these were trained on. The paper's sum
+T + p q is w = 0.5 up to a factor of 2; the authors' program has 0.3 T + 0.7 p q.
+
+A label that no training text retrieves has no classifier: its margin is 0, q = 1/2 (logistic) or 1/e (squared hinge).
+One that only wrong texts retrieve has a classifier like any other, which rejects nearly every text. Scores are no
+probabilities. In: predictions of the network, phi and tf-idf of the texts. Out: `Predictions`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
-from ..kernels.features import FEATURES
-from .features import Features
+from ..core.errors import ModelError
+from ..core.files import read_object, read_tensors, write_json, write_tensors
+from ..core.predictions import Predictions
+from ..core.settings import LinearRankerSettings
+from ..encoders.centroids import psi
+from .decision_tree import DecisionTree, fit_tree
+from .linear_ranker import LOSSES, load_ranker, q_of, save_ranker, solve, training_pairs
+from .sparse_rows import SparseRows
 
-DEPTH = 5
-LEAST_LEAF = 20  # pairs
-N_INPUTS = 4  # p, q, p q, n_l
-
-
-def q_of(margins: np.ndarray, loss: str) -> np.ndarray:
-    """q of the margins of a linear ranker trained with this loss."""
-    if loss == "logistic":
-        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(margins, -60, 60))), dtype=np.float32)
-    return np.asarray(np.exp(-(np.maximum(0.0, 1.0 - margins) ** 3)), dtype=np.float32)
-
-
-def p_of(features: Features) -> np.ndarray:
-    """p = sigmoid(z) * yhat of every candidate [B, m]."""
-    s, e, sigma = (features.values[:, FEATURES.index(name)] for name in ("cluster_score", "edge_score", "classifier"))
-    return np.asarray(sigma * (s * e))
-
-
-def tree_inputs(features: Features, loss: str) -> np.ndarray:
-    """[B, m, 4]: p, q, p q and n_l."""
-    p, q = p_of(features), q_of(features.values[:, FEATURES.index("margin")], loss)
-    counts = np.rint(np.expm1(features.values[:, FEATURES.index("log_count")].astype(np.float64)))
-    return np.stack([p, q, p * q, counts], axis=-1).astype(np.float32)
+NAME, TREE_NAME = "published.json", "calibration_tree.safetensors"
 
 
 @dataclass(frozen=True)
-class DecisionTree:
-    """Node n goes to left[n] if input[n] <= threshold[n], else to right[n]; input -1: a leaf with value[n]."""
+class TreeCalibration:
+    """w T(p, q, p q, n_l) + (1 - w) p q."""
 
-    input: np.ndarray
-    threshold: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    value: np.ndarray
+    tree: DecisionTree
+    counts: np.ndarray  # n_l, int64 [L], of the rows that network and ranker were trained on
+    weight: float
 
-    def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """The value of the leaf that each row of [..., inputs] ends in."""
-        flat = inputs.reshape(-1, inputs.shape[-1])
-        node, rows = np.zeros(len(flat), dtype=np.int64), np.arange(len(flat))
-        while (inner := self.input[node] >= 0).any():
-            at = node[inner]
-            goes_left = flat[rows[inner], self.input[at]] <= self.threshold[at]
-            node[inner] = np.where(goes_left, self.left[at], self.right[at])
-        return self.value[node].reshape(inputs.shape[:-1]).astype(np.float32)
+    def leaf(self, labels: np.ndarray, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+        """T of the labels [B, m]."""
+        return self.tree(tree_inputs(p, q, self.counts[np.maximum(labels, 0)]))
 
-    def as_dict(self) -> dict[str, Any]:
-        return {name: values.tolist() for name, values in vars(self).items()}
+
+def tree_inputs(p: np.ndarray, q: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """[..., 4]: p, q, p q and n_l."""
+    return np.stack([p, q, p * q, counts], axis=-1).astype(np.float32)
+
+
+@dataclass(kw_only=True)
+class PublishedRanker:
+    """Ranks what the network finds. Holds no state of a query."""
+
+    ranker: SparseRows  # on psi
+    loss: str  # of the ranker: which q a margin has
+    network_candidates: int
+    calibration: TreeCalibration | None  # None: p q
+    threads: int = 1
+
+    gives_probabilities = False
+
+    def depth(self, k: int) -> int:
+        """How many labels of the network the k best are chosen from."""
+        return min(max(k, self.network_candidates), len(self.ranker))
+
+    def q(self, bow: sp.csr_matrix, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """q of the labels [B, m] of each text; 0 at PAD."""
+        margins = self.ranker.products(sp.csr_matrix(psi(bow, phi)), labels, threads=self.threads)
+        return np.where(labels >= 0, q_of(margins, self.loss), 0).astype(np.float32)
+
+    def rank(
+        self, found: Predictions, bow: sp.csr_matrix, phi: np.ndarray, k: int, *, explain: bool = False
+    ) -> Predictions:
+        """The k best by score, ties to the lower label. `found`: by p, with the parts of p if it is explained."""
+        labels, p = found.labels, found.scores
+        own = {"ranker": self.q(bow, phi, labels)}
+        scores = p * own["ranker"]
+        if self.calibration is not None:
+            own["tree"] = np.where(labels >= 0, self.calibration.leaf(labels, p, own["ranker"]), 0).astype(np.float32)
+            scores = self.calibration.weight * own["tree"] + (1 - self.calibration.weight) * scores
+        order = np.lexsort((labels, np.where(labels >= 0, -scores, np.inf)), axis=1)[:, :k]
+        parts = {**(found.parts or {}), **own} if explain else {}
+        best, values, *shown = (np.take_along_axis(a, order, axis=1) for a in (labels, scores, *parts.values()))
+        named = dict(zip(parts, shown, strict=True)) if explain else None
+        return Predictions(labels=best, scores=values.astype(np.float32), parts=named).resize(k)
+
+    def save(self, folder: Path) -> None:
+        save_ranker(self.ranker, folder)
+        save_calibration(folder, self.loss, self.network_candidates, self.calibration)
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> DecisionTree:
-        tree = cls(
-            np.asarray(content["input"], dtype=np.int64),
-            np.asarray(content["threshold"], dtype=np.float64),
-            np.asarray(content["left"], dtype=np.int64),
-            np.asarray(content["right"], dtype=np.int64),
-            np.asarray(content["value"], dtype=np.float64),
+    def load(cls, folder: Path, *, n_labels: int, n_words: int, dim: int, threads: int) -> PublishedRanker:
+        """`dim`: of phi."""
+        path = folder / NAME
+        content = read_object(path, "network_candidates", "loss", "tree_weight")
+        size, loss, weight = (content[name] for name in ("network_candidates", "loss", "tree_weight"))
+        if type(size) is not int or size < 1 or loss not in LOSSES:
+            raise ModelError(f"{path}: network_candidates {size!r}, loss {loss!r}; restore the file from a copy")
+        if weight is not None and not (type(weight) in (int, float) and 0 <= weight <= 1):
+            raise ModelError(
+                f"{path}: tree_weight {weight!r} is not a number from 0 to 1; restore the file from a copy"
+            )
+        return cls(
+            ranker=load_ranker(folder, n_labels=n_labels, n_words=n_words + dim),
+            loss=loss,
+            network_candidates=size,
+            calibration=None if weight is None else _load_calibration(folder / TREE_NAME, float(weight), n_labels),
+            threads=threads,
         )
-        nodes, inner = np.arange(len(tree.input)), tree.input >= 0
-        whole = len(nodes) > 0 and all(values.shape == nodes.shape for values in vars(tree).values())
-        if not whole or (tree.input >= N_INPUTS).any() or not np.isfinite([tree.threshold, tree.value]).all():
-            raise ValueError("its nodes are not those of a tree")
-        for side in (tree.left, tree.right):  # children come after their parents, so that a walk ends
-            if (side[inner] <= nodes[inner]).any() or (side[inner] >= len(nodes)).any():
-                raise ValueError("its nodes do not form a tree")
-        return tree
 
 
-def fit_tree(inputs: np.ndarray, right: np.ndarray) -> DecisionTree:
-    """T from pairs [n, 4] and whether each is right."""
-    from sklearn.tree import DecisionTreeClassifier
+def save_calibration(folder: Path, loss: str, network_candidates: int, calibration: TreeCalibration | None) -> None:
+    """What a ranker has beside its classifiers."""
+    weight = None if calibration is None else calibration.weight
+    write_json(folder / NAME, {"network_candidates": network_candidates, "loss": loss, "tree_weight": weight})
+    if calibration is not None:
+        write_tensors(folder / TREE_NAME, {**calibration.tree.arrays(), "counts": calibration.counts})
 
-    if right.all() or not right.any():
-        share = float(right.mean()) if len(right) else 0.0
-        return DecisionTree(np.array([-1]), np.zeros(1), np.array([-1]), np.array([-1]), np.array([share]))
-    grown = DecisionTreeClassifier(max_depth=DEPTH, min_samples_leaf=LEAST_LEAF, random_state=0).fit(inputs, right)
-    made = grown.tree_
-    column = np.where(made.children_left < 0, -1, made.feature)
-    counts = made.value[:, 0, :]
-    shares = counts[:, 1] / counts.sum(axis=1)
-    return DecisionTree(column, made.threshold, made.children_left, made.children_right, shares)
+
+def _load_calibration(path: Path, weight: float, n_labels: int) -> TreeCalibration:
+    arrays, _ = read_tensors(path)
+    try:
+        tree, counts = DecisionTree.from_arrays(arrays), arrays["counts"]
+    except (KeyError, ValueError) as problem:
+        raise ModelError(f"{path}: not a decision tree of elias ({problem}); restore it from a copy") from None
+    if counts.shape != (n_labels,) or counts.dtype.kind != "i":
+        raise ModelError(f"{path}: counts do not fit the {n_labels} labels of this model; restore it from a copy")
+    return TreeCalibration(tree, counts, weight)
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+def train_published_ranker(
+    features: sp.csr_matrix, retrieved: np.ndarray, labels: sp.csr_matrix, settings: LinearRankerSettings, *,
+    unretrieved_positives: bool, threads: int = 1,
+) -> SparseRows:  # fmt: skip
+    """The classifiers of all labels, from psi of the training rows and the labels that each retrieves [rows, m]."""
+    positives = labels if unretrieved_positives else _among(labels, retrieved)
+    none, ends = np.empty(0, dtype=np.int32), np.zeros(labels.shape[0] + 1, dtype=np.int32)
+    excluded = sp.csr_matrix((none, none, ends), shape=labels.shape)  # were left out of the search already
+    pairs = training_pairs(retrieved, positives, excluded)
+    return solve(features, pairs, settings, threads=threads)
+
+
+def _among(labels: sp.csr_matrix, retrieved: np.ndarray) -> sp.csr_matrix:
+    """The labels of each row that it retrieves."""
+    real = retrieved >= 0
+    indptr = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
+    found = sp.csr_matrix((np.ones(indptr[-1], dtype=np.float32), retrieved[real], indptr), shape=labels.shape)
+    return sp.csr_matrix(labels.multiply(found))
+
+
+def fit_tree_calibration(
+    found: Predictions, q: np.ndarray, labels: sp.csr_matrix, counts: np.ndarray, weight: float
+) -> TreeCalibration:
+    """T from what the network finds for held-out rows, its q [rows, m], and the labels of these rows."""
+    real = found.labels >= 0
+    rows = np.nonzero(real)[0]
+    right = np.asarray(labels[rows, found.labels[real]]).ravel() > 0
+    inputs = tree_inputs(found.scores[real], q[real], counts[found.labels[real]])
+    return TreeCalibration(fit_tree(inputs, right), counts.astype(np.int64), weight)

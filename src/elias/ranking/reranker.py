@@ -22,8 +22,7 @@ from .features import CandidateSizes, Features, RankingParts
 from .inverted_index import InvertedIndex
 from .knn import KNN
 from .label_tree import LabelTree
-from .linear_ranker import load_ranker, save_ranker
-from .published import q_of
+from .linear_ranker import load_ranker, q_of, save_ranker
 from .score_model import ReferenceScores, ScoreModel
 from .training_texts import TrainingTexts
 
@@ -82,30 +81,27 @@ class Reranker:
         parts = self.parts
         sizes = {"network_candidates": self.network_candidates, "word_candidates": self.word_candidates}
         has = {"knn": bool(parts.knn.neighbors), "label_tree": bool(len(parts.tree.parents))}
-        write_json(folder / NAME, {**sizes, **has, "sees_phi": parts.sees_phi})
+        write_json(folder / NAME, {**sizes, **has})
+
+    @property
+    def gives_probabilities(self) -> bool:
+        return self.score_model.calibration is not None
 
     @classmethod
     def load(
-        cls,
-        folder: Path,
-        counts: np.ndarray,
-        n_words: int,
-        *,
-        dim: int,
-        threads: int,
-        parts: RankingParts | None = None,
+        cls, folder: Path, counts: np.ndarray, n_words: int, *, threads: int, parts: RankingParts | None = None
     ) -> Reranker:
-        """`dim`: of phi. `parts`: those of another model that has the same files; they are not read again."""
+        """`parts`: those of another model that has the same files; they are not read again."""
         path = folder / NAME
-        content = read_object(path, "network_candidates", "word_candidates", "knn", "label_tree", "sees_phi")
+        content = read_object(path, "network_candidates", "word_candidates", "knn", "label_tree")
         sizes = {name: content[name] for name in ("network_candidates", "word_candidates")}
         if not all(type(size) is int and size > 0 for size in sizes.values()):
             raise ModelError(f"{path}: {' and '.join(sizes)} must be whole numbers above 0; restore the file")
-        flags = {name: content[name] for name in ("knn", "label_tree", "sees_phi")}
+        flags = {name: content[name] for name in ("knn", "label_tree")}
         if not all(type(flag) is bool for flag in flags.values()):
             raise ModelError(f"{path}: {', '.join(flags)} must be true or false; restore the file")
         if parts is None:
-            parts = load_parts(folder, counts, n_words, flags, dim=dim, threads=threads)
+            parts = load_parts(folder, counts, n_words, flags, threads=threads)
         return cls(parts=parts, score_model=ScoreModel.load(folder), **sizes)
 
 
@@ -120,19 +116,16 @@ def save_parts(parts: RankingParts, folder: Path) -> None:
             parts.texts.save(folder)
 
 
-def load_parts(
-    folder: Path, counts: np.ndarray, n_words: int, flags: dict[str, bool], *, dim: int, threads: int
-) -> RankingParts:
-    """The parts in a folder; `flags` as in ranking.json: which there are, and whether the ranker sees phi."""
+def load_parts(folder: Path, counts: np.ndarray, n_words: int, flags: dict[str, bool], *, threads: int) -> RankingParts:
+    """The parts in a folder; `flags` as in ranking.json: which there are."""
     size = {"n_labels": len(counts), "n_words": n_words}
     knn = KNN.load(folder, **size, threads=threads) if flags["knn"] else KNN.empty(**size)
     return RankingParts(
         inverted_index=InvertedIndex.load(folder, **size, threads=threads),
-        ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words + (dim if flags["sees_phi"] else 0)),
+        ranker=load_ranker(folder, **size),
         tree=LabelTree.load(folder, **size) if flags["label_tree"] else LabelTree.empty(n_words),
         knn=knn,
         counts=counts,
-        sees_phi=flags["sees_phi"],
         texts=TrainingTexts.load(folder, n_texts=knn.n_texts),
         threads=threads,
     )

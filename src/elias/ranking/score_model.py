@@ -1,14 +1,13 @@
 """The score model: one score per candidate from its features, learned on held-out rows, and its calibration.
 
-    learned    s = u . x + v . tanh(W x + b) + bias          x the inputs below, standardized      (stacked ranker)
-    tree       s = w T(p, q, p q, n_l) + (1 - w) p q         the paper's T + p q                   (`published.py`)
-    product    s = p q                                       the paper's ranker without calibration
+    s = u . x + v . tanh(W x + b) + bias          x the inputs below, standardized
+    s = p q                                       where too few rows could be held out to learn from
 
 Inputs x: log p, z and log yhat from the network's features, every other feature as it is; beside each (but the count)
 its distance to the best candidate of the same text, because whether a score is good depends on the others; and for the
 combined score, the centroid score and the vote log(1 + how many candidates of the text have more).
 
-`learned` minimizes the softmax cross-entropy of each right label among itself and the wrong ones (which rank first)
+Learning minimizes the softmax cross-entropy of each right label among itself and the wrong ones (which rank first)
 plus a binary cross-entropy (how certain). The score then becomes a probability (`calibration.py`). In: `Features`, and
 which candidates are right. Out: a score per candidate; JSON on disk.
 """
@@ -30,12 +29,10 @@ from ..core.settings import ScoreModelSettings, known
 from ..kernels.features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
 from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE, Weights, score_rows, top_rows
 from .calibration import NO_CURVE, IsotonicCalibration
-from .features import Features
-from .linear_ranker import LOSSES
-from .published import DecisionTree, fit_tree, p_of, q_of, tree_inputs
+from .features import Features, p_of
+from .linear_ranker import LOSSES, q_of
 
 NAME = "score_model.json"
-KINDS = ("learned", "tree", "product")
 LEAST = 1e-6  # of a probability whose logarithm is taken
 FARTHEST = 6.0  # standard deviations from the mean, where inputs are clipped
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 5e-3, 1e-3, 64
@@ -155,28 +152,16 @@ class LearnedScore:
 class ScoreModel:
     """The score of a candidate, and its probability where it is calibrated."""
 
-    kind: str  # "learned", "tree" or "product"
     loss: str  # of the linear ranker: which q a margin has
-    learned: LearnedScore | None = None
-    tree: DecisionTree | None = None
-    tree_weight: float = 0.5
+    learned: LearnedScore | None = None  # None: p q
     calibration: IsotonicCalibration | None = None
 
     def __call__(self, features: Features, reference: ReferenceScores | None = None, *, threads: int = 1) -> np.ndarray:
         """The score of every candidate [B, m]; `reference` as in `ReferenceScores`."""
         if self.learned is not None:
             return self.learned(features, reference, threads=threads)
-        if self.tree is not None:
-            return self.of_tree_inputs(tree_inputs(features, self.loss))
         product: np.ndarray = p_of(features) * q_of(features.values[:, FEATURES.index("margin")], self.loss)
         return product
-
-    def of_tree_inputs(self, inputs: np.ndarray) -> np.ndarray:
-        """The paper's scores from [..., 4]: p, q, p q and n_l."""
-        product: np.ndarray = inputs[..., 2]
-        if self.tree is None:
-            return product
-        return np.asarray(self.tree_weight * self.tree(inputs) + (1 - self.tree_weight) * product, dtype=np.float32)
 
     def top_k(
         self, labels: np.ndarray, scores: np.ndarray, k: int, *, threads: int = 1
@@ -206,47 +191,31 @@ class ScoreModel:
         return np.where(missing, PAD, order), best, np.where(missing, 0, values).astype(np.float32)
 
     def save(self, folder: Path) -> None:
-        content: dict[str, Any] = {"kind": self.kind, "loss": self.loss, "tree_weight": self.tree_weight}
-        content["features"] = list(FEATURES)
-        for name in ("learned", "tree", "calibration"):
-            part = getattr(self, name)
-            if part is not None:
-                content[name] = part.as_dict()
-        write_json(folder / NAME, content)
+        parts = {"learned": self.learned, "calibration": self.calibration}
+        shown = {name: None if part is None else part.as_dict() for name, part in parts.items()}
+        write_json(folder / NAME, {"loss": self.loss, "features": list(FEATURES), **shown})
 
     @classmethod
     def load(cls, folder: Path) -> ScoreModel:
         path = folder / NAME
-        content = read_object(path, "kind", "loss", "tree_weight", "features")
+        content = read_object(path, "loss", "features", "learned")
         if content["features"] != list(FEATURES):
             raise ModelError(f"{path}: the model was made with other features; fit it again with this elias")
         try:
-            kind, loss, calibration = content["kind"], content["loss"], content.get("calibration")
-            if kind not in KINDS or loss not in LOSSES:
-                raise ValueError(f"kind {kind}, loss {loss}")
+            loss, learned, calibration = content["loss"], content["learned"], content.get("calibration")
+            if loss not in LOSSES or (learned is None and calibration is not None):
+                raise ValueError(f"loss {loss}" if loss not in LOSSES else "a calibration without a learned score")
             return cls(
-                kind, loss,
-                LearnedScore.from_dict(content["learned"]) if kind == "learned" else None,
-                DecisionTree.from_dict(content["tree"]) if kind == "tree" else None,
-                float(content["tree_weight"]),
+                loss,
+                None if learned is None else LearnedScore.from_dict(learned),
                 None if calibration is None else IsotonicCalibration.from_dict(calibration),
-            )  # fmt: skip
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             raise ModelError(f"{path}: not a score model of elias ({problem}); restore it from a copy") from None
 
 
-def fit_score(features: Features, right: np.ndarray, settings: ScoreModelSettings, loss: str, seed: int) -> ScoreModel:
+def fit_score(features: Features, right: np.ndarray, settings: ScoreModelSettings, seed: int) -> LearnedScore:
     """Learn the score from candidates [texts, m] and whether each is right."""
-    if settings.kind == "product":
-        return ScoreModel("product", loss)
-    if settings.kind == "tree":
-        real = features.labels >= 0
-        tree = fit_tree(tree_inputs(features, loss)[real], right[real])
-        return ScoreModel("tree", loss, tree=tree, tree_weight=settings.tree_weight)
-    return ScoreModel("learned", loss, learned=_fit_learned(features, right, settings, seed))
-
-
-def _fit_learned(features: Features, right: np.ndarray, settings: ScoreModelSettings, seed: int) -> LearnedScore:
     import torch
 
     inputs, real = score_inputs(features), features.labels >= 0

@@ -17,7 +17,8 @@ import torch
 from fastapi import APIRouter, Path, Query, Request
 
 from ..dataset.labels import LabelSet
-from ..evaluation.inspect import ASSIGNED, overview
+from ..evaluation.edge_analysis import ASSIGNED
+from ..evaluation.inspect import overview
 from .errors import ServiceError, invalid, shorten
 from .label_search import LabelSearch
 from .models import Served

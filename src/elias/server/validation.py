@@ -155,7 +155,7 @@ def predict_options(request: PredictRequest, served: Served, limits: Limits) -> 
         raise invalid(message, "stream")
     if request.threshold is not None and not served.model.gives_probabilities:
         message = (
-            "the scores of this model are not probabilities, because it was fitted without calibration rows; leave "
+            "the scores of this model are not probabilities, because it has no calibrated score model; leave "
             "out the threshold and use k"
         )
         raise invalid(message, "threshold")

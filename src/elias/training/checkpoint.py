@@ -1,7 +1,7 @@
 """The state of a stage under way, as one safetensors file: weights, optimizer state, running mean, position.
 
-Restored, training continues as if it had never stopped, bit for bit. `stage.py` decides when a checkpoint is written;
-which step of a run continues at all is decided by `pipeline/run_folder.py`.
+Restored, training continues as if it had never stopped, on a CPU bit for bit. `stage.py` decides when a checkpoint is
+written; which step of a run continues at all is decided by `pipeline/run_folder.py`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
     tensors |= {f"mean:{name}": tensor for name, tensor in trainer.mean.tensors.items()}
     if trainer.parents is not None:
         tensors["parents"] = torch.from_numpy(trainer.parents)
+    trainer.read_loss()
     about = {"position": json.dumps(asdict(trainer.at)), "mean_count": str(trainer.mean.count)}
     write_tensors(path, {name: as_array(tensor) for name, tensor in tensors.items()}, about)
 
@@ -47,12 +48,16 @@ def restore_checkpoint(trainer: Trainer, path: Path) -> None:
             parameter.data.copy_(_tensor(arrays[f"dense:{number}"]))
             state = _below(f"dense:{number}:", arrays)
             if state:
-                moved = {part: value if part == "step" else value.to(device) for part, value in state.items()}
+                # The step count of AdamW is on the device only where the optimizer is fused.
+                fused = trainer.optimizer.dense.defaults["fused"]
+                stays = () if fused else ("step",)
+                moved = {part: value if part in stays else value.to(device) for part, value in state.items()}
                 trainer.optimizer.dense.state[parameter] = moved
         trainer.mean.tensors = {name: tensor.to(device) for name, tensor in _below("mean:", arrays).items()}
         trainer.mean.count = int(about["mean_count"])
         trainer.parents = np.array(arrays["parents"]) if "parents" in arrays else None
         trainer.at = TrainingPosition(**json.loads(about["position"]))
+        trainer.loss_sum.fill_(trainer.at.loss_sum)
     except (KeyError, ValueError, TypeError, RuntimeError) as problem:
         message = f"{path}: not a checkpoint of this run ({problem}); remove the file to start the stage again"
         raise RunError(message) from None

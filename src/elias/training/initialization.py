@@ -1,15 +1,18 @@
-"""How a stage starts: the network with its cluster weights W_C and label classifiers W_L from centroids of phi.
+"""How a stage starts: the network with its cluster weights W_C and label classifiers W_L.
 
-    w_l = gain * unit(sum of phi over the training rows of label l)        b_l = bias
-    w_c = gain * unit(sum of unit(w_l) over the labels of cluster c)       b_c = 0
+    centroids   w_l = gain / length * unit(sum of phi over the training rows of label l)       b_l = -gain / 2
+                w_c = gain / length * unit(sum of unit(w_l) over the labels of cluster c)      b_c = 0
+    random      w_l Kaiming-uniform, b_l uniform(0, 1);   W_C and its biases as nn.Linear draws them
+    carried     W_L as stage 1 left it
 
-Centroids put every label where its texts are before the first step. `random` and carrying W_L over from
-stage 1 are settings.
+Centroids put every label where its texts are before the first step; every training row is encoded for them, and only
+for them. `length` is that of phi: `encoder.radius`, or without a head the mean over the training rows. Random draws
+depend on the seed, the member and the stage. W_C of stage 2 is always that of stage 1.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,17 +44,30 @@ def new_network(
     device: torch.device,
     previous: Network | None = None,
 ) -> Network:
-    """A network at the start of a stage: W_C from `previous` or from centroids, W_L by `stage.own.classifiers`."""
+    """A network at the start of a stage: W_C from `previous`, or by the settings; W_L by the settings."""
     settings = stage.settings
     threads = known(settings.run.threads)
-    sums_LD = phi_sums_by_label(encoder, train.prepared, train.labels)
+    clusters_from, classifiers_from = starts(stage, has_previous=previous is not None)
+    phi = None
+    if "centroids" in (clusters_from, classifiers_from):
+        phi = phi_by_label(encoder, train.prepared, train.labels)
+        if settings.encoder.head == "residual":
+            phi = phi._replace(length=settings.encoder.radius)  # of all texts but those without words
     if previous is not None:
         clusters = previous.clusters
+    elif phi is not None and clusters_from == "centroids":
+        sums_CD = centroid_sums_by_cluster(phi.sums_LD, cluster_of_label, index.n_clusters)
+        clusters = _cluster_layer(sums_CD, stage.own.gain / phi.length)
     else:
-        sums_CD = centroid_sums_by_cluster(sums_LD, cluster_of_label, index.n_clusters)
-        clusters = _cluster_layer(sums_CD, stage.own.gain / settings.encoder.radius)
-    is_carried = previous is not None and stage.own.classifiers == "carried"
-    weights, biases = _carried(previous) if previous is not None and is_carried else _new_classifiers(sums_LD, stage)
+        clusters = random_clusters(index.n_clusters, encoder.dim, _rng(stage, "clusters"))
+    is_carried = classifiers_from == "carried"
+    if previous is not None and is_carried:
+        weights, biases = _carried(previous)
+    elif phi is not None and classifiers_from == "centroids":
+        weights, biases = _from_centroids(phi, stage.own.gain)
+    else:
+        drawn = random_classifiers(index.n_labels, encoder.dim, _rng(stage, "classifiers"))
+        weights, biases = torch.from_numpy(drawn[0]), torch.from_numpy(drawn[1])[:, None]
     dtype = torch.bfloat16 if settings.network.precision == "bfloat16" else torch.float32
     kind = OneVersusAll if settings.network.kind == ONE_VERSUS_ALL else Network
     return kind(
@@ -64,6 +80,18 @@ def new_network(
         search_settings(settings),
         threads=threads,
     )
+
+
+def starts(stage: Stage, *, has_previous: bool) -> tuple[str, str]:
+    """What W_C and W_L start from: centroids, random or carried."""
+    clusters, classifiers = stage.settings.index.cluster_weights, stage.own.classifiers
+    if has_previous:
+        return "carried", classifiers
+    return clusters, "centroids" if classifiers == "carried" else classifiers
+
+
+def _rng(stage: Stage, what: str) -> np.random.Generator:
+    return generator(noise_seed(stage.settings), stage.name, what)
 
 
 def search_settings(settings: Settings) -> SearchSettings:
@@ -93,28 +121,32 @@ def _carried(previous: Network) -> tuple[Tensor, Tensor]:
     return weights, previous.classifier_biases.values
 
 
-def _new_classifiers(sums_LD: np.ndarray, stage: Stage) -> tuple[Tensor, Tensor]:
-    """W_L and its biases at random, or from the centroids (`sums_LD` becomes W_L in place)."""
-    n_labels, gain = len(sums_LD), stage.own.gain
-    if stage.own.classifiers == "random":
-        rng = generator(noise_seed(stage.settings), stage.name, "classifiers")
-        weights, biases = random_classifiers(n_labels, sums_LD.shape[1], rng)
-        return torch.from_numpy(weights), torch.from_numpy(biases)[:, None]
-    weights = rows_of_length(sums_LD, gain / stage.settings.encoder.radius)
-    return torch.from_numpy(weights), torch.full((n_labels, 1), -gain / 2)
+def _from_centroids(phi: PhiByLabel, gain: float) -> tuple[Tensor, Tensor]:
+    """W_L and its biases; the sums become W_L in place."""
+    weights = rows_of_length(phi.sums_LD, gain / phi.length)
+    return torch.from_numpy(weights), torch.full((len(weights), 1), -gain / 2)
+
+
+class PhiByLabel(NamedTuple):
+    """phi of the training rows, summed."""
+
+    sums_LD: np.ndarray  # over the rows of each label, float32
+    length: float  # mean length of phi over all rows; 1 if there are none
 
 
 @torch.no_grad()
-def phi_sums_by_label(encoder: Encoder, prepared: Any, labels: sp.csr_matrix) -> np.ndarray:
-    """Sum of phi over the rows of each label, float32 [L, D], without holding phi of all rows."""
+def phi_by_label(encoder: Encoder, prepared: Any, labels: sp.csr_matrix) -> PhiByLabel:
+    """One pass over all rows, without holding phi of all of them."""
     sums = np.zeros((labels.shape[1], encoder.dim), dtype=np.float32)
+    length = 0.0
     for start in range(0, labels.shape[0], ENCODE_BATCH):
         rows = np.arange(start, min(start + ENCODE_BATCH, labels.shape[0]))
         phi = encoder.encode(prepared, rows).cpu().numpy()
+        length += float(np.linalg.norm(phi, axis=1).sum())
         share = labels[rows].T.tocsr()
         touched = np.flatnonzero(np.diff(share.indptr))
         sums[touched] += share[touched] @ phi
-    return sums
+    return PhiByLabel(sums, length / labels.shape[0] if length else 1.0)
 
 
 def normalized_rows(matrix: np.ndarray) -> np.ndarray:
@@ -156,3 +188,11 @@ def random_classifiers(n_labels: int, dim: int, rng: np.random.Generator) -> tup
     weights -= np.float32(0.5)
     weights *= np.float32(2.0 / np.sqrt(dim))
     return weights, rng.random(n_labels, dtype=np.float32)
+
+
+def random_clusters(n_clusters: int, dim: int, rng: np.random.Generator) -> nn.Linear:
+    """W_C and its biases as a new nn.Linear has them: uniform(-1 / sqrt(d), 1 / sqrt(d)), but from our own draws."""
+    clusters, bound = nn.Linear(dim, n_clusters), 1.0 / np.sqrt(dim)
+    clusters.weight.data = torch.from_numpy(rng.uniform(-bound, bound, (n_clusters, dim)).astype(np.float32))
+    clusters.bias.data = torch.from_numpy(rng.uniform(-bound, bound, n_clusters).astype(np.float32))
+    return clusters

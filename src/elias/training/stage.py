@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..core.devices import torch_threads
+from ..core.devices import tensor_cores, torch_threads
 from ..core.files import write_json
 from ..core.progress import Progress
 from ..core.settings import StageSettings, known, noise_seed
@@ -38,7 +38,10 @@ def train_stage(
     log: Callable[[dict[str, Any]], None],
 ) -> None:
     """Train in `folder`, from its checkpoint if there is one; the caller removes that when the step is done."""
-    network, path, settings = make_network(), folder / CHECKPOINT, stage.settings
+    path, settings = folder / CHECKPOINT, stage.settings
+    threads = known(settings.run.threads) if settings.encoder.is_fine_tuned else 1
+    with torch_threads(threads):  # centroids encode every text
+        network = make_network()
     live = _Live(stage.name, stage.own, progress)
     with _Interruption() as interruption:
         saver = _Saver(path, settings.run.checkpoint_seconds, interruption)
@@ -59,8 +62,7 @@ def train_stage(
         if path.exists():
             restore_checkpoint(trainer, path)
             progress.say(f"  {stage.name}: continuing at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
-        fine_tuned = settings.encoder.kind == "transformer" and not settings.encoder.frozen
-        with torch_threads(known(settings.run.threads) if fine_tuned else 1):
+        with torch_threads(threads), tensor_cores(network.device):
             trainer.run()
     write_json(folder / "stage.json", {"best": best_of(stage.name, trainer.at), "history": trainer.at.history})
 
@@ -130,7 +132,11 @@ class _Live:
     def step(self, trainer: Trainer) -> None:
         at = trainer.at
         done = at.epoch * trainer.steps_per_epoch + at.step
-        info = f"epoch {at.epoch + 1}/{self.epochs}  loss {at.loss_sum / max(1, at.step):.4f}  {self.checked}"
+
+        def info() -> str:
+            loss = trainer.read_loss() / max(1, at.step)
+            return f"epoch {at.epoch + 1}/{self.epochs}  loss {loss:.4f}  {self.checked}"
+
         self.progress.update(self.name, done, trainer.total_steps, at.seconds, info)
 
     def epoch(self, record: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ AdamW with explicit groups (encoder, clusters, classifiers, edges), each with it
 then linear decay to 0. Weights are averaged over the last part of a stage, and the mean is one more
 candidate: what is kept is the best of nDCG@5 on the validation rows, or the last weights where there are
 none. Randomness is a function of (seed, stage, epoch, row), so a resumed run repeats an undisturbed one bit
-for bit.
+for bit on a CPU; sums on a GPU are in no fixed order, so there it does so to rounding.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.metrics import evaluate
 from ..core.noise import Noise
 from ..core.propensity import PropensityModel
 from ..core.ragged import Ragged
+from ..core.read_ahead import read_ahead
 from ..core.rng import key, permutation
 from ..core.row_optimizers import RowOptimizer
 from ..core.settings import Settings, StageSettings, known
@@ -31,9 +33,12 @@ from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders.encoder import TrainingContext
 from ..network.network import Batch, Network
 from ..network.searcher import Searcher
+from .accumulation import GradientSum
 from .weight_averaging import AveragedWeights, flush_tables
 
 CHOICE = "nDCG@5"
+LATE = {"classifiers": ("classifiers",), "all": ("classifiers", "edges", "clusters")}  # groups, by `accumulated`
+AHEAD = {"cpu": 0, "cuda": 2}  # batches that a thread reads before their step, by kind of device
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,10 @@ class TrainingRows:
         kinds = np.full(len(self), KIND_TEXT, dtype=np.uint8) if self.kinds is None else self.kinds
         return np.flatnonzero(kinds == kind)
 
-    def batch(self, rows: np.ndarray) -> Batch:
+    def batch(self, rows: np.ndarray, inputs: Any = None) -> Batch:
         positives, positive_weights = Ragged.from_rows(self.labels, rows)
-        return Batch(rows, positives, positive_weights, Ragged.from_rows(self.excluded, rows)[0], self.weights[rows])
+        excluded = Ragged.from_rows(self.excluded, rows)[0]
+        return Batch(rows, positives, positive_weights, excluded, self.weights[rows], inputs)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,11 @@ class Optimizer:
             "classifiers": settings.learning_rate_classifiers,
             "edges": settings.learning_rate_edges,
         }
+        late = LATE[settings.accumulated] if settings.accumulate > 1 else ()
         self.table_rates: list[tuple[EmbeddingTable, float]] = []
+        self.sums: dict[EmbeddingTable, GradientSum] = {}  # of the tables that step every `accumulate` batches
+        self.late_dense: list[torch.nn.Parameter] = []  # dense parameters that do
+        self.between_steps = True  # no gradient is waiting for the next batches
         for name, table in network.tables().items():
             group = "encoder" if name.startswith("encoder.") else "edges" if name == "edges" else "classifiers"
             decay = 0.0 if name == "classifier_biases" else settings.weight_decay
@@ -110,36 +120,48 @@ class Optimizer:
             table.start()
             table.key = key(seed, name)
             self.table_rates.append((table, rates[group]))
+            if group in late:
+                self.sums[table] = GradientSum(table)
         groups = []
         for group, parameters in dense_groups(network).items():
+            self.late_dense += parameters if group in late else []
             plain = [parameter for parameter in parameters if parameter.dim() < 2]  # biases and norms
             decayed = [parameter for parameter in parameters if parameter.dim() >= 2]
             groups += (
                 [{"params": decayed, "rate": rates[group], "weight_decay": settings.weight_decay}] if decayed else []
             )
             groups += [{"params": plain, "rate": rates[group], "weight_decay": 0.0}] if plain else []
-        self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon)
-        self.waiting: list[tuple[EmbeddingTable, Tensor, Tensor]] = []
+        fused = True if network.device.type == "cuda" else None  # one kernel for all parameters
+        self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon, fused=fused)
 
     def immediate_rates(self, factor: float) -> dict[EmbeddingTable, float]:
         """Tables whose rows may step as soon as their gradient is known: where no other batch adds to it."""
-        return {} if self.settings.accumulate > 1 else {table: factor * rate for table, rate in self.table_rates}
+        return {table: factor * rate for table, rate in self.table_rates if table not in self.sums}
 
     def step(self, buffer: GradientBuffer, factor: float, step: int, *, last: bool) -> None:
-        """Step number `step` of the stage; tables step every `accumulate` batches, and at the last one."""
+        """Step number `step` of the stage; what accumulates steps every `accumulate` batches, and at the last one."""
+        self.between_steps = last or (step + 1) % self.settings.accumulate == 0
         for group in self.dense.param_groups:
             group["lr"] = factor * group["rate"]
+        # A parameter without a gradient is left alone; the gradient comes back, and the next batch adds to it.
+        kept = [] if self.between_steps else [(parameter, parameter.grad) for parameter in self.late_dense]
+        for parameter, _ in kept:
+            parameter.grad = None
         self.dense.step()
         self.dense.zero_grad(set_to_none=True)
-        self.waiting += buffer.gradients()
-        if (step + 1) % self.settings.accumulate and not last:
-            return
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+        found = buffer.gradients()
         for table, rate in self.table_rates:
-            parts = [(rows, grads) for owner, rows, grads in self.waiting if owner is table]
-            if parts:
+            parts = [(rows, grads) for owner, rows, grads in found if owner is table]
+            if table in self.sums:
+                for rows, grads in parts:
+                    self.sums[table].add(rows, grads)
+                if self.between_steps:
+                    self.sums[table].step(factor * rate)
+            elif parts:
                 rows, grads = parts[0] if len(parts) == 1 else _merge(parts)
                 table.apply(rows, grads, factor * rate)
-        self.waiting.clear()
 
 
 def dense_groups(network: Network) -> dict[str, list[torch.nn.Parameter]]:
@@ -154,6 +176,9 @@ def dense_groups(network: Network) -> dict[str, list[torch.nn.Parameter]]:
 
 def _merge(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Sum gradients of the same row."""
+    if parts[0][0].dtype == torch.bool:  # a gradient of every row, and which rows it counts for
+        masks, sums = torch.stack([mask for mask, _ in parts]), torch.stack([g * mask[:, None] for mask, g in parts])
+        return masks.any(dim=0), sums.sum(dim=0)
     rows, place = torch.unique(torch.cat([rows for rows, _ in parts]), return_inverse=True)
     grads = torch.cat([grads for _, grads in parts])
     return rows, grads.new_zeros((len(rows), grads.shape[1])).index_add_(0, place, grads)
@@ -192,6 +217,7 @@ class Trainer:
         self.optimizer = Optimizer(network, settings, key(seed, stage, "rounding"))
         self.mean = AveragedWeights()
         self.at = TrainingPosition()
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=network.device)  # of the epoch: see `read_loss`
         self.parents: np.ndarray | None = None  # of the epoch under way; they stay as they were at its start
 
     @property
@@ -205,7 +231,7 @@ class Trainer:
     @property
     def between_steps(self) -> bool:
         """No gradient is waiting for the next batches."""
-        return not self.optimizer.waiting
+        return self.optimizer.between_steps
 
     def run(self) -> None:
         """From `self.at` to the end of the stage. Without an epoch, the start is kept."""
@@ -220,10 +246,11 @@ class Trainer:
         if self.parents is None:
             self.parents = self.network.learned_index().parents()
         noise = Noise.of(self.seed, self.stage, self.at.epoch)
-        while self.at.step < self.steps_per_epoch:
-            started = time.perf_counter()
-            rows = order[self.at.step * self.batch_size : (self.at.step + 1) * self.batch_size]
-            self.at.loss_sum += self._step(rows, self.parents, noise)
+        size, steps = self.batch_size, range(self.at.step, self.steps_per_epoch)
+        batches = [order[step * size : (step + 1) * size] for step in steps]
+        started = time.perf_counter()
+        for batch in read_ahead(self._read, batches, AHEAD.get(self.network.device.type, 0)):
+            self.loss_sum += self._step(batch, self.parents, noise)
             self.at.step += 1
             done = self.at.epoch * self.steps_per_epoch + self.at.step
             every = self.settings.average_every or self.steps_per_epoch
@@ -231,26 +258,38 @@ class Trainer:
                 self.mean.add(self.network)
             self.at.seconds += time.perf_counter() - started
             self.callbacks.after_step(self)
+            started = time.perf_counter()
+
+    def _read(self, rows: np.ndarray) -> Batch:
+        """The batch of some rows, with its inputs where a thread reads it ahead."""
+        ahead = AHEAD.get(self.network.device.type, 0)
+        return self.train.batch(rows, self.network.encoder.take(self.train.prepared, rows) if ahead else None)
+
+    def read_loss(self) -> float:
+        """The sum of the losses of this epoch so far. A GPU is waited for, so this is not called in every step."""
+        self.at.loss_sum = float(self.loss_sum)
+        return self.at.loss_sum
 
     def _rows_of_epoch(self) -> np.ndarray:
         """Every text and every label text, shuffled."""
         rows = np.concatenate([self.texts, self.label_texts])
         return np.asarray(rows[permutation(len(rows), self.seed, self.stage, self.at.epoch, "order")])
 
-    def _step(self, rows: np.ndarray, parents: np.ndarray, noise: Noise) -> float:
+    def _step(self, batch: Batch, parents: np.ndarray, noise: Noise) -> Tensor:
         number = self.at.epoch * self.steps_per_epoch + self.at.step
         factor = rate_factor(number, self.total_steps, self.settings.warmup)
-        rows_B = torch.from_numpy(rows).to(self.network.device)
-        context = TrainingContext(GradientBuffer(rates=self.optimizer.immediate_rates(factor)), noise, rows_B)
-        loss = self.network.loss(
-            self.train.prepared, self.train.batch(rows), parents, context, self.settings.shortlist_loss_weight
-        )
+        rows_B = upload(batch.rows, self.network.device)
+        buffer = GradientBuffer(rates=self.optimizer.immediate_rates(factor))
+        context = TrainingContext(buffer, noise, rows_B, batch.rows)
+        loss = self.network.loss(self.train.prepared, batch, parents, context, self.settings.shortlist_loss_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step(context.buffer, factor, number, last=number + 1 == self.total_steps)
-        return float(loss.detach())
+        return loss.detach()
 
     def _close_epoch(self) -> None:
-        at = self.at
+        at, started = self.at, time.perf_counter()
+        self.read_loss()  # and so the end of the epoch is waited for
+        at.seconds += time.perf_counter() - started
         record: dict[str, Any] = {
             "stage": self.stage,
             "epoch": at.epoch + 1,
@@ -270,6 +309,7 @@ class Trainer:
         record["seconds"] = round(at.seconds, 2)
         at.history.append(record)
         at.epoch, at.step, at.loss_sum, self.parents = at.epoch + 1, 0, 0.0, None
+        self.loss_sum.zero_()
         self.callbacks.after_epoch(record)
 
     def _consider(self, *, is_mean: bool) -> dict[str, float]:

@@ -36,7 +36,7 @@ function steps() {
   const clusters = facts().clusters;
   return h("ol", { class: "steps" },
     step("how.step1", clusters ? t("how.step1.text", { n: clusters }) : t("how.step1.plain")),
-    step("how.step2", t("how.step2.text")), step("how.step3", t(facts().parts.includes("ranker") ? "how.step3.text" : "how.step3.plain")));
+    step("how.step2", t("how.step2.text")), step("how.step3", t(facts().parts.includes("words") ? "how.step3.text" : "how.step3.plain")));
 }
 
 // The way of one text: its beam, the labels found, and every path to the chosen one.

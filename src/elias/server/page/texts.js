@@ -105,6 +105,7 @@ export const texts = {
     "part.classifier": "classifier",
     "part.ranker": "linear classifiers",
     "part.words": "words",
+    "part.tree": "calibration",
 
     "keys.title": "Keyboard",
     "keys.open": "Keyboard shortcuts",
@@ -379,6 +380,7 @@ export const texts = {
     "part.classifier": "Klassifikator",
     "part.ranker": "lineare Klassifikatoren",
     "part.words": "Wörter",
+    "part.tree": "Kalibrierung",
 
     "keys.title": "Tastatur",
     "keys.open": "Tastaturkürzel",

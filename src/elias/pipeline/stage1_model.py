@@ -1,0 +1,55 @@
+"""A model as it was after stage 1, from its run folder: fixed clusters, no ranker.
+
+What stage 2 is compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..core.errors import RunError
+from ..index.label_index import LabelIndex
+from ..model.ensemble import Ensemble
+from ..model.model import Model
+from ..network.network import Network
+from ..network.storage import load_network
+
+STAGE1 = "30-stage1"
+
+
+def run_folder_of(folder: Path) -> Path:
+    """The run folder of a model: MODEL.run; of a member inside an ensemble, its part of the ensemble's."""
+    folder = folder.absolute()
+    parent = folder.parent  # may be the root, which has no name to change
+    whole = parent.parent / f"{parent.name}.run" / folder.name
+    return whole if whole.is_dir() else folder.with_name(f"{folder.name}.run")
+
+
+def open_stage1(model: Model | Ensemble, run: Path) -> Model:
+    """The network of stage 1 as a model of its own; of an ensemble that of member 0."""
+    first = model.first
+    network = (run / "member-0" if isinstance(model, Ensemble) else run) / STAGE1 / "network"
+    if not network.is_dir():
+        raise RunError(
+            f"{network}: there is no such folder; keep the run folder that `elias fit` works in, or fit again"
+        )
+    stage1 = load_network(network, device=first.network.device, threads=first.network.threads)
+    if not _same_data(first, stage1):
+        raise RunError(f"{run}: it is the run of another model; name the one of this model")
+    return replace(first, network=stage1, reranker=None)
+
+
+def _same_data(model: Model, stage1: Network) -> bool:
+    """Whether labels, clusters and the tables of the encoder are those of the model."""
+    if stage1.index.n_labels != len(model.labels) or stage1.encoder.kind != model.network.encoder.kind:
+        return False
+    ours = LabelIndex.from_clusters(model.stage1_clusters, model.network.index.n_clusters)
+    edges = np.array_equal(ours.indptr, stage1.index.indptr) and np.array_equal(ours.labels, stage1.index.labels)
+    sizes, theirs = (
+        {name: tuple(table.values.shape) for name, table in one.encoder.tables().items()}
+        for one in (model.network, stage1)
+    )
+    return edges and sizes == theirs
