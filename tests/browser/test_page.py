@@ -22,7 +22,7 @@ from elias.model.model import Model
 from elias.server.routes import PAGE_FOLDER
 from helpers.serving import Running, running
 
-from .conftest import GOLDEN, open_page, serious
+from .conftest import GOLDEN, close, open_page, serious
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -274,7 +274,7 @@ def test_by_keyboard_alone(browser: Browser, service: Running, model: Model) -> 
     page.wait_for_selector("#results .empty")
     assert page.evaluate("document.activeElement.id") == "text", "ready for the next text"
     assert page.locator("#text").input_value() == ""
-    page.context.close()
+    close(page)
     assert seen.problems == []
 
 
@@ -303,7 +303,7 @@ def test_what_was_accepted_can_be_exported(browser: Browser, model: Model) -> No
         page.locator("nav a[href='#/history']").click()
         _, table = downloaded(page, page.locator("text=Download .csv").click)
         assert not re.search(r'(^|[,\n])"?[=+\-@]', table)
-        page.context.close()
+        close(page)
         assert seen.problems == []
 
 
@@ -420,7 +420,7 @@ def test_feedback_is_sent_only_where_it_is_stored(browser: Browser, service: Run
     page.locator("text=Send again").click()
     page.wait_for_function("() => !document.querySelector('.entry .badge')")
     assert sent[-1] == sent[-2]
-    page.context.close()
+    close(page)
     assert seen.problems == []
 
 
@@ -649,7 +649,7 @@ def test_the_language_is_chosen_and_kept(browser: Browser, service: Running) -> 
     assert page.evaluate("document.activeElement.id") == "language"
     page.reload()
     page.wait_for_selector("h1:text-is('Suggest labels')")
-    page.context.close()
+    close(page)
     assert seen.problems == []
 
 
@@ -711,7 +711,7 @@ def test_axe_finds_nothing_serious(browser: Browser, service: Running, language:
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "light", "remembered"
-    page.context.close()
+    close(page)
     assert seen.problems == []
 
 
@@ -733,7 +733,7 @@ def test_on_a_phone_nothing_is_cut_off(browser: Browser, service: Running, langu
         )
         assert all(left >= 0 and right <= PHONE["width"] and height >= 24 for left, right, height in boxes), view
         assert page.evaluate(MOVING) == 0, "reduced motion is respected"
-    page.context.close()
+    close(page)
     assert seen.problems == []
 
 
@@ -746,7 +746,7 @@ def test_a_token_is_asked_for(browser: Browser, model: Model) -> None:
         page.keyboard.press("Enter")
         page.wait_for_selector("#text")
         ask(page)
-        page.context.close()
+        close(page)
         assert seen.problems == []
 
 
@@ -776,7 +776,7 @@ def test_names_and_texts_are_shown_as_text(browser: Browser, model: Model) -> No
         page.wait_for_selector(".entry")
         assert text in page.locator(".entry .excerpt").inner_text()
         assert page.locator(bad).count() == 0
-        page.context.close()
+        close(page)
         assert seen.problems == []
 
 
@@ -788,7 +788,7 @@ def test_when_the_service_is_busy(browser: Browser, service: Running) -> None:
     page.wait_for_selector(".notice:has-text('busy now')")
     page.unroute("**/v1/predict")
     ask(page, f"{TEXT} ")
-    page.context.close()
+    close(page)
     assert seen.problems == []
 
 
