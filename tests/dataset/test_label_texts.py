@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import elias
 from elias.core.settings import StageSettings
 from elias.dataset import LabelSet
-from elias.dataset.label_texts import count_label_texts, with_label_texts
+from elias.dataset.label_texts import count_label_texts, with_label_texts, with_own_ids
 from elias.dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from elias.training.trainer import Callbacks, Trainer, TrainingRows
 from helpers.processes import SMALL
@@ -58,6 +58,32 @@ def test_without_texts_nothing_changes() -> None:
     vectors = elias.Dataset.from_arrays(np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3, dtype=np.float32)))
     assert with_label_texts(vectors.train, vectors.labels) is vectors.train
     assert count_label_texts(vectors.train, vectors.labels) == 0
+
+
+def test_a_text_whose_id_is_a_label_becomes_a_positive_of_it() -> None:
+    """p2 is nobody's label but its own, p3 is no label, and a pair that the user excluded stays excluded."""
+    data = elias.Dataset.from_lists(
+        ["first", "second", "third", "fourth"],
+        [["p1", "p0"], ["p0"], ["p1"], ["p0"]],
+        ids=["p0", "p1", "p2", "p3"],
+        label_texts={"p2": "third"},
+        exclude_own_id=True,
+    )
+    rows, number = data.train, data.labels.number_of
+    wanted = [{"p0", "p1"}, {"p0", "p1"}, {"p1"}, {"p0"}]
+    assert rows.labels[0].nnz == 1, "its own id is no positive before"
+    both = rows.excluded.tolil()
+    both[3, number["p1"]] = True
+    learned = with_own_ids(replace(rows, excluded=sp.csr_matrix(both)), data.labels)
+    assert [{data.labels.ids[label] for label in learned.labels[row].indices} for row in range(4)] == wanted
+    assert learned.labels.has_sorted_indices
+    assert set(zip(*map(np.ndarray.tolist, learned.excluded.nonzero()), strict=True)) == {
+        (2, number["p2"]), (3, number["p1"])
+    }  # fmt: skip
+    assert (learned.labels.dtype, learned.excluded.dtype) == (rows.labels.dtype, rows.excluded.dtype)
+    assert rows.excluded.nnz == 3, "the rows themselves stay as they are"
+    nameless = replace(rows, ids=None)
+    assert with_own_ids(nameless, data.labels) is nameless
 
 
 def test_every_epoch_trains_on_every_label_text(tiny_model: elias.Model) -> None:

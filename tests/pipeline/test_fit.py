@@ -10,14 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 import elias
+from elias.core.defaults import resolve
 from elias.core.errors import DataError, InputError, RunError, SettingsError
 from elias.core.files import FolderLock, read_tensors
+from elias.core.progress import SILENT
 from elias.dataset import Dataset
 from elias.model.model import Model
 from elias.pipeline import fit as fitting
+from elias.pipeline.context import FitContext
+from elias.pipeline.features_step import all_rows, features_step
 from elias.pipeline.fit import check_output, fit_to
+from elias.pipeline.run_folder import Run
+from elias.pipeline.tokens_step import tokens_step
 from helpers.processes import SMALL, content
 
 TEXTS = ["red apple", "green apple", "red car", "green car", "old house", "new house", "red house", "green grass"] * 5
@@ -221,7 +228,7 @@ def test_held_out_rows_are_held_out_of_everything(tmp_path: Path) -> None:
 
 
 def test_own_ids_are_never_predicted(tmp_path: Path) -> None:
-    """Each text names its own id and its label; the pair (text, own id) takes no part from training to predict."""
+    """Each text names its own id and its label; the pair (text, own id) is learned from and never an answer."""
     names = [f"p{number}" for number in range(20)]
     rows = [(names[row % 20], names[(row + 1) % 20], row) for row in range(160)]
     texts = [f"{own} is like {label} and {row}" for own, label, row in rows]
@@ -233,6 +240,26 @@ def test_own_ids_are_never_predicted(tmp_path: Path) -> None:
     assert model.about["validation"]["P@1"] > 50
     for own, row in zip(names, model.predict(texts[:20], k=20, ids=names).named(), strict=True):
         assert own not in {name for name, _ in row}
+
+
+@pytest.mark.parametrize("own_ids", [True, False])
+def test_own_ids_teach_their_labels_and_do_not_count(tmp_path: Path, own_ids: bool) -> None:
+    names = [f"p{number}" for number in range(20)]
+    texts = [f"{names[row % 20]} is like {names[(row + 1) % 20]} and {row}" for row in range(160)]
+    labels = [[names[(row + 1) % 20]] for row in range(160)]
+    data = Dataset.from_lists(texts, labels, ids=[names[row % 20] for row in range(160)], exclude_own_id=True)
+    wanted = settings().updated({"features.own_ids": own_ids, "run.threads": 1})
+    used = resolve(wanted, data.size())
+    with Run(tmp_path / "run", SILENT) as run:
+        run.freeze(wanted, used, data.fingerprint())
+        context = FitContext(data, used, run, SILENT, torch.device("cpu"), tokens_step(data, used, run))
+        features = features_step(context)
+        rows = len(features.train)
+        assert features.train.labels.nnz == (2 if own_ids else 1) * rows
+        assert features.train.excluded.nnz == (0 if own_ids else rows)
+        assert features.label_counts.sum() == rows, "n_l counts the rows as they are"
+        assert features.validation.labels.nnz == len(features.validation) == features.validation.excluded.nnz
+        assert all_rows(context, features.vectorizer)[1].labels.nnz == (2 if own_ids else 1) * 160
 
 
 # -- the run folder ---------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Featur
     labels = [[NAMES[(row + 1) % 12], NAMES[(row + 5) % 12]] for row in range(60)]
     data = Dataset.from_lists(texts, labels, ids=[NAMES[row % 12] for row in range(60)], exclude_own_id=True)
     changes = {"split.validation_rows": 10, "stage1.batch_size": 8, "stage2.batch_size": 8, "stage2.epochs": 3}
+    changes |= {"features.own_ids": False}  # excluded pairs stay excluded
     changes |= {"index.parent_slots": 1, "stage2.learning_rate_edges": 1}  # parents matter, and change within an epoch
     settings = resolve(Settings().updated({**SMALL, **changes}), data.size())
     pick_threads(2)

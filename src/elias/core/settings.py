@@ -70,6 +70,7 @@ class FeatureSettings:
         None, "train on the texts of labels too; auto: where they have texts, or ids that are words; true: on any ids"
     )
     label_ids: bool = setting(True, "put the id of a label before its text, where the id is a name (has a letter)")
+    own_ids: bool = setting(True, "where own ids are excluded: a text whose id is a label teaches that label too")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""Label texts as training rows: the text of a label is one more text with this label.
+"""Texts of labels as training rows: the text of a label, and a training text whose id is the label.
 
 Rows of this kind have KIND_LABEL_TEXT: they do not count in N, n_l or propensities, are never held out, and have no
 id, so no pair of theirs is excluded. Only labels with a training row get one: a label without any would be learned
 from its name alone. With `inverted_index.unseen_labels` such a label is found by the words of its text.
+A training text whose id is a label (where the dataset excludes own ids) is a positive of that label in training; such
+a pair does not count either and is never an answer.
 `ids`: the label's id is put before its text unless it is the text or a URI; ids can be names that occur in other texts.
 """
 
@@ -37,6 +39,28 @@ def with_label_texts(rows: Rows, labels: LabelSet, *, ids: bool = False) -> Rows
         weights=np.concatenate([rows.weights, np.ones(count, dtype=np.float32)]),
         kinds=np.concatenate([rows.kinds, np.full(count, KIND_LABEL_TEXT, dtype=np.uint8)]),
     )
+
+
+def with_own_ids(rows: Rows, labels: LabelSet) -> Rows:
+    """`rows` in which a text whose id is a label that is excluded for it is a positive of that label.
+
+    Such a pair is never an answer, but the text describes the label as its label text does. A label whose only row
+    would be its own gets none.
+    """
+    if rows.ids is None:
+        return rows
+    numbers = np.array([labels.number_of.get(row_id, -1) for row_id in rows.ids], dtype=np.int64)
+    used = np.bincount(rows.labels.indices, minlength=len(labels)) > 0
+    pairs = rows.excluded.tocoo()
+    own = (numbers[pairs.row] == pairs.col) & used[pairs.col]
+
+    def matrix(chosen: np.ndarray, dtype: np.dtype) -> sp.csr_matrix:
+        values = np.ones(np.count_nonzero(chosen), dtype=dtype)
+        return sp.csr_matrix((values, (pairs.row[chosen], pairs.col[chosen])), shape=rows.labels.shape)
+
+    positives = sp.csr_matrix(rows.labels.maximum(matrix(own, rows.labels.dtype)))
+    positives.sort_indices()
+    return replace(rows, labels=positives, excluded=matrix(~own, rows.excluded.dtype))
 
 
 def count_label_texts(rows: Rows, labels: LabelSet) -> int:

@@ -20,7 +20,7 @@ from ..core.progress import Progress
 from ..core.settings import EncoderSettings, Settings, known
 from ..core.sparse_files import open_csr, write_csr
 from ..dataset import Dataset, Rows
-from ..dataset.label_texts import labels_with_text, with_label_texts
+from ..dataset.label_texts import labels_with_text, with_label_texts, with_own_ids
 from ..dataset.split import NearDuplicates, reserve
 from ..encoders import Encoder, Inputs, load_encoder
 from ..encoders.bag import BagEncoder
@@ -45,6 +45,7 @@ class FeatureSet:
     bow: sp.csr_matrix | np.ndarray  # of the training rows: tf-idf, or the user's own vectors
     bow_held_out: sp.csr_matrix | np.ndarray
     held_out_rows: np.ndarray  # their numbers in the file they come from
+    label_counts: np.ndarray  # n_l of the training rows; with held-out rows in it, it would give their labels away
     vectorizer: TfIdf | None
     folder: Path  # of the step
 
@@ -130,6 +131,7 @@ def _open(context: FitContext, folder: Path) -> FeatureSet:
         bow=bows["train"],
         bow_held_out=bows["calibration"],
         held_out_rows=parts["calibration"],
+        label_counts=np.bincount(data.train.labels[parts["train"]].indices, minlength=len(data.labels)),
         vectorizer=vectorizer,
         folder=folder,
     )
@@ -202,8 +204,13 @@ def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
 
 def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> Rows:
     """The rows to learn from, label texts last."""
-    rows = data.train.take(parts["train"])
+    return _with_texts_of_labels(data.train.take(parts["train"]), data, settings)
+
+
+def _with_texts_of_labels(rows: Rows, data: Dataset, settings: Settings) -> Rows:
+    """Training rows as they are learned from: own ids among the positives, then a row per label text."""
     wanted = settings.features
+    rows = with_own_ids(rows, data.labels) if wanted.own_ids and data.settings.exclude_own_id else rows
     return with_label_texts(rows, data.labels, ids=wanted.label_ids) if wanted.label_texts else rows
 
 
@@ -224,8 +231,8 @@ def holds_out_training_rows(data: Dataset, features: FeatureSet) -> bool:
 
 def all_rows(context: FitContext, vectorizer: TfIdf | None) -> tuple[sp.csr_matrix, Rows]:
     """Every row of the training file, held out or not, and label texts: (tf-idf, rows)."""
-    data, wanted = context.data, context.settings.features
-    rows = with_label_texts(data.train, data.labels, ids=wanted.label_ids) if wanted.label_texts else data.train
+    data = context.data
+    rows = _with_texts_of_labels(data.train, data, context.settings)
     if vectorizer is not None and context.tokens is not None:
         numbers = _label_numbers(data.train, data, context.settings)
         return vectorizer.transform_counts(context.tokens.of(np.arange(len(data.train)), numbers)), rows

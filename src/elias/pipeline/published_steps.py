@@ -94,11 +94,8 @@ def calibration_step(context: FitContext, features: FeatureSet, ranker: Path, he
         if held_out is not None:
             pairs, _ = read_tensors(held_out / PAIRS)
             found = Predictions(labels=pairs["labels"], scores=pairs["p"])
-            # n_l of the training rows alone: with the held-out rows in it, it would give their labels away.
-            train = features.train.labels[features.train.of_kind(KIND_TEXT)]
-            counts = np.bincount(train.indices[train.data > 0], minlength=train.shape[1])
             calibration = fit_tree_calibration(
-                found, pairs["q"], features.held_out.labels, counts, s.published.tree_weight
+                found, pairs["q"], features.held_out.labels, features.label_counts, s.published.tree_weight
             )
             context.progress.say(f"  calibration: T from {len(found):,} held-out rows")
         link_or_copy(ranker / RANKER, folder / RANKER)

@@ -245,11 +245,8 @@ def _held_out_features(
 ) -> Iterator[Features]:
     searcher = Searcher(open_network(context, network.stage))
     bow, summary = sp.csr_matrix(features.bow_held_out), _summary(context.settings)
-    # n_l of the training rows alone: with the held-out rows in it, it would give their labels away.
-    texts = features.train.labels[features.train.of_kind(KIND_TEXT)]
-    counts = np.bincount(texts.indices, minlength=len(context.data.labels))
-    parts = _open_parts(context, folder, counts, bow.shape[1])
-    n_labels = len(counts)
+    parts = _open_parts(context, folder, features.label_counts, bow.shape[1])
+    n_labels = len(features.label_counts)
     sizes = CandidateSizes(min(summary["network_candidates"], n_labels), min(summary["word_candidates"], n_labels))
     for rows in _batches(bow.shape[0]):
         excluded = Ragged.from_rows(features.held_out.excluded, rows)[0]
