@@ -1,13 +1,15 @@
 """Accuracy and time of fits on few rows: cuts of the training rows of datasets, one row per dataset, size and seed.
 
     python benchmarks/small_fits.py DATA [DATA ...] [--rows 1500 4000 10000] [--seeds 0] [--threads 2]
-                                    [--name default] [--set SECTION.KEY=VALUE] [--work FOLDER]
+                                    [--name default] [--set SECTION.KEY=VALUE] [--work FOLDER] [--families]
 
 A cut is made of the training file alone, so settings may be chosen on it: 2,500 random rows to measure on, and of the
-others as many to train on as asked. Where texts can be labels of each other (`exclude_own_id`), a measured text is no
-label in training: the pair would stand there with text and label exchanged. Prints one JSON object per fit: metrics,
-the seconds of all steps and of each. A fit with the same --name that is in WORK/rows.jsonl (default: runs/small-fits)
-is printed and not repeated. Fits of one cut share the steps in which they do not differ; --anew builds all.
+others as many to train on as asked. With --families rows whose ids share a stem (`libfoo1`, `foo-doc`) stay on one
+side, as in a test file that was split by origin. Where texts can be labels of each other (`exclude_own_id`), a
+measured text is no label in training: the pair would stand there with text and label exchanged. Prints one JSON object
+per fit: metrics, the seconds of all steps and of each. A fit with the same --name that is in WORK/rows.jsonl (default:
+runs/small-fits) is printed and not repeated. Fits of one cut share the steps in which they do not differ; --anew builds
+all.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import shutil
 import time
 from collections import Counter
@@ -30,6 +33,7 @@ from elias.pipeline.estimate import estimate_fit
 from elias.pipeline.fit import fit_to
 
 METRICS = ("P@1", "P@5", "nDCG@5", "PSP@5", "R@100")
+LARGEST = 30  # rows of a family that stays together
 KEY = ("name", "data", "rows", "seed", "threads")
 
 
@@ -42,6 +46,7 @@ def main() -> None:
     parser.add_argument("--measured", type=int, default=2500, help="rows to measure on")
     parser.add_argument("--name", default="default", help="of the settings, in the rows that are printed")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--families", action="store_true", help="keep rows whose ids share a stem on one side")
     parser.add_argument("--anew", action="store_true", help="build every step, for a time without other fits")
     parser.add_argument("--work", type=Path, default=Path("runs/small-fits"))
     args = parser.parse_args()
@@ -52,8 +57,9 @@ def main() -> None:
     changes = dict(item.split("=", 1) for item in args.changes)
     for rows in args.rows:
         for source in args.data:
+            data = source.resolve().name + "-families" * args.families
             for seed in args.seeds:
-                cell = dict(zip(KEY, (args.name, source.resolve().name, rows, seed, args.threads), strict=True))
+                cell = dict(zip(KEY, (args.name, data, rows, seed, args.threads), strict=True))
                 row = next((row for row in done if all(row[key] == cell[key] for key in KEY)), None)
                 if row is None:
                     row = {**cell, "settings": changes, **measure(source, cell, changes, args)}
@@ -65,7 +71,7 @@ def main() -> None:
 def measure(source: Path, cell: dict[str, Any], changes: dict[str, str], args: argparse.Namespace) -> dict[str, Any]:
     """Fit one cell and measure it on rows that are not in it."""
     name = f"{cell['data']}-{cell['rows']}"
-    folder = cut(source, args.work / "data" / name, cell["rows"], args.measured)
+    folder = cut(source, args.work / "data" / name, cell["rows"], args.measured, families=args.families)
     output = args.work / f"{name}-{cell['seed']}-{cell['threads']}"
     if args.anew:
         shutil.rmtree(output.with_name(output.name + ".run"), ignore_errors=True)
@@ -94,13 +100,36 @@ def used_steps(run: Path) -> list[Path]:
     return [path for path in sorted(run.rglob("done.json")) if path.parent.parent in (run, *map(run.joinpath, names))]
 
 
-def cut(source: Path, folder: Path, count: int, measured: int) -> Path:
+def family_of(row_id: str) -> str:
+    """The stem of an id: without the prefixes of libraries and languages, up to the first digit or hyphen."""
+    stem = re.match(r"(?:lib|python3?-|ruby-|golang-[a-z]+-|node-|r-[a-z]+-|fonts-|texlive-)*([a-z]*)", row_id)
+    return stem[1] if stem and len(stem[1]) > 2 else row_id
+
+
+def measured_first(rows: list[dict[str, Any]], measured: int, *, families: bool) -> list[int]:
+    """Row numbers in random order, those to measure on first: families of at most LARGEST rows stay together."""
+    order = np.random.default_rng(0).permutation(len(rows)).tolist()
+    if not families:
+        return order
+    family = [family_of(row["id"]) for row in rows]
+    size = Counter(family)
+    key = [name if size[name] <= LARGEST else row["id"] for name, row in zip(family, rows, strict=True)]
+    chosen: set[str] = set()
+    taken = 0
+    for row in order:
+        if taken < measured and key[row] not in chosen:
+            chosen.add(key[row])
+            taken += size[key[row]] or 1
+    return sorted(order, key=lambda row: key[row] not in chosen)
+
+
+def cut(source: Path, folder: Path, count: int, measured: int, *, families: bool = False) -> Path:
     """A dataset of `count` training rows and `measured` test rows, all from the training file of `source`."""
     if (folder / "test.jsonl").exists():
         return folder
     with gzip.open(source / "train.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    order = np.random.default_rng(0).permutation(len(rows)).tolist()
+    order = measured_first(rows, measured, families=families)
     test, train = [rows[i] for i in order[:measured]], [rows[i] for i in order[measured:]]
     folder.mkdir(parents=True, exist_ok=True)
     for path in (source / "labels.tsv.gz", source / "dataset.toml"):
@@ -110,6 +139,10 @@ def cut(source: Path, folder: Path, count: int, measured: int) -> Path:
         known = {row["id"] for row in test}
         train = [{**row, "labels": [label for label in row["labels"] if label not in known]} for row in train]
     train = [row for row in train if row["labels"]][:count]
+    if families:  # and labels that training does not have are no labels of new texts either
+        known = {label for row in train for label in row["labels"]}
+        test = [{**row, "labels": [label for label in row["labels"] if label in known]} for row in test]
+        test = [row for row in test if row["labels"]]
     for name, some in (("train", train), ("test", test)):
         text = "".join(json.dumps(row) + "\n" for row in some)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")

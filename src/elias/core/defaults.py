@@ -18,6 +18,7 @@ FEWEST = 100  # calibration rows to fit a final score on
 FOLDS, MOST_FOLDED = 2, 100_000  # folds of cross-fitting, below so many training rows
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 60, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
+CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold
 SMALL = 10_000  # training rows up to which a fit is made quick, where that costs nothing
 SAMPLED = 32  # wrong candidates per text and step of the score model of a small fit
 
@@ -156,6 +157,7 @@ def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, sm
     return replace(
         given,
         folds=folds,
+        continued_epochs=CONTINUED if given.continued_epochs is None else given.continued_epochs,
         hidden_units=given.hidden_units or units,
         epochs=given.epochs or passes,
         negatives=sampled if given.negatives is None else given.negatives,

@@ -245,6 +245,9 @@ class ScoreModelSettings:
         None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
         "default: 2 from 400 to 100,000 rows, else 0; 0 with a validation file", low=0,
     )  # fmt: skip
+    continued_epochs: int | None = setting(
+        None, "epochs of stage 2 with all rows, from the network of the first fold; 0: a network from the start", low=0
+    )
     hidden_units: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
     epochs: int | None = setting(None, "passes over the held-out rows; default: 60, or more for few rows", low=1)
     negatives: int | None = setting(

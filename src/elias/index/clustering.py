@@ -26,6 +26,7 @@ from ..core.errors import InputError
 from ..core.predictions import PAD
 from ..core.rng import generator
 from ..core.scratch import ScratchPool
+from ..encoders.centroids import normalize_rows
 
 # (members, labels that go left, the places of the first pair, iterations) -> True for each member that goes left
 Split = Callable[[np.ndarray, int, np.ndarray, int], np.ndarray]
@@ -140,6 +141,22 @@ def _split_by_kernel(centroids: sp.csr_matrix | np.ndarray) -> Split:
         return goes_left
 
     return split
+
+
+def extended_clusters(
+    clusters: np.ndarray, centroids: sp.csr_matrix, members: np.ndarray, n_clusters: int
+) -> np.ndarray:
+    """`clusters` with every label of the mask `members` in one: a new label in that of the nearest mean of centroids.
+
+    Clusters that were balanced are no longer quite so.
+    """
+    known, new = np.flatnonzero(clusters >= 0), np.flatnonzero(members & (clusters < 0))
+    ones = np.ones(len(known), dtype=np.float32)
+    sums = sp.csr_matrix((ones, (clusters[known], known)), shape=(n_clusters, len(clusters))) @ centroids
+    scores = sp.csr_matrix(centroids[new]) @ normalize_rows(sp.csr_matrix(sums)).T
+    extended = clusters.copy()
+    extended[new] = np.asarray(scores.argmax(axis=1)).ravel()
+    return extended
 
 
 def _check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -23,11 +24,12 @@ class FitContext:
     progress: Progress
     device: torch.device
     tokens: RunTokens | None = None  # of step 05, shared by all folds; None: the data are vectors
+    whole: Path | None = None  # of a fold: step 10 of the run around it, whose vocabulary and encoder it takes over
 
     @property
     def threads(self) -> int:
         return known(self.settings.run.threads)
 
-    def of_fold(self, settings: Settings, run: Run) -> FitContext:
-        """The same for a run inside this one, with settings of its own."""
-        return replace(self, settings=settings, run=run)
+    def of_fold(self, settings: Settings, run: Run, whole: Path) -> FitContext:
+        """The same for a run inside this one, with settings of its own. `whole`: step 10 of this one."""
+        return replace(self, settings=settings, run=run, whole=whole)

@@ -1,6 +1,8 @@
 """Step 10 of a run: from rows of a dataset to arrays. The split, tf-idf, the encoder at its start.
 
-What is held out is held out of everything: the vocabulary, the SVD, clusters and edges see training rows only.
+What is held out is held out of everything: the vocabulary, the SVD, clusters and edges see training rows only. A fold
+of cross-fitting shares vocabulary and SVD, which know no labels, with the run around it; clusters, edges, weights and
+ranking parts of a fold see its training rows only.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +18,7 @@ import torch
 
 from ..core.devices import torch_threads
 from ..core.errors import DataError, SettingsError
-from ..core.files import read_tensors, write_tensors
+from ..core.files import link_tree, read_tensors, write_tensors
 from ..core.progress import Progress
 from ..core.settings import EncoderSettings, Settings, known
 from ..core.sparse_files import open_csr, write_csr
@@ -58,14 +61,17 @@ class FeatureSet:
 def features_step(context: FitContext) -> FeatureSet:
     """Build step 10, or open it."""
     s = context.settings
-    depends = {
+    depends: dict[str, Any] = {
         "features": vars(s.features),
         "encoder": vars(s.encoder),
         "seed": s.run.seed,
         "threads": s.run.threads,
         "folds": bool(s.score_model.folds),  # with folds, no rows are held out for the score model here
     }
-    folder = context.run.step(STEP, depends, lambda part: _write(context, part))
+    after = None
+    if context.whole is not None:
+        after, depends["split"] = [context.whole], vars(s.split)
+    folder = context.run.step(STEP, depends, lambda part: _write(context, part), after=after)
     return _open(context, folder)
 
 
@@ -84,7 +90,11 @@ def _write(context: FitContext, folder: Path) -> None:
         raise DataError(f"{data.name}: {message}; label more rows" + (f", or set {remedy}" if remedy else ""))
     if context.tokens is not None:
         tokens = context.tokens.of(parts["train"], _label_numbers(data.train.take(parts["train"]), data, settings))
-        vectorizer = TfIdf.fit_counts(tokens, min_df=settings.features.min_df, max_words=settings.features.max_words)
+        if context.whole is None:
+            min_df, most = settings.features.min_df, settings.features.max_words
+            vectorizer = TfIdf.fit_counts(tokens, min_df=min_df, max_words=most)
+        else:
+            vectorizer = TfIdf.load(context.whole)
         bow = vectorizer.transform_counts(tokens)
         if bow.nnz == 0:
             least = settings.features.min_df
@@ -101,8 +111,10 @@ def _write(context: FitContext, folder: Path) -> None:
         bow = sp.csr_matrix(train.vectors, dtype=np.float32)
     else:
         bow = None
-    encoder = new_encoder(settings, train, bow)
-    encoder.save(folder / "encoder")
+    if context.whole is None:
+        new_encoder(settings, train, bow).save(folder / "encoder")
+    else:
+        link_tree(context.whole / "encoder", folder / "encoder")
     _open(context, folder)  # a transformer encodes or tokenizes every text here, once
 
 

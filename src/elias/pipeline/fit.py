@@ -1,7 +1,10 @@
 """`fit`: a dataset in, a model or an ensemble out, in a run folder, where a killed run resumes.
 
-dataset -> features -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> quality
+dataset -> features -> folds -> clusters -> stage 1 -> adjacency -> stage 2 -> ranking parts -> score model -> quality
         -> model folder
+
+folds: the same line up to the ranking parts, without some rows, which the score model is then learned on. The network
+of a model with folds goes on from that of the first fold, at the adjacency, with all rows.
 
 model.run/             the run of a model
 ensemble.run/          member-0/, member-1/ ...: the runs of its members; what they have in common is built once;
@@ -24,7 +27,7 @@ from ..core.errors import InputError, RunError, SettingsError
 from ..core.files import link_or_copy, link_tree, read_object, remove, replacing
 from ..core.progress import SILENT, Progress, duration, progress_as_asked
 from ..core.recipes import read_recipe
-from ..core.settings import PUBLISHED, Settings
+from ..core.settings import ELIAS, PUBLISHED, Settings
 from ..dataset import Dataset
 from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
@@ -62,12 +65,13 @@ def build_model(context: FitContext) -> Path:
     """The whole pipeline, step by step; returns the folder of the finished model."""
     context = replace(context, tokens=tokens_step(context.data, context.settings, context.run))
     features = features_step(context)
-    network = train_network(context, features)
+    folds = cross_fit(context, features) if has_ranking(context, features) else []
+    network = train_network(context, features, start=folds[0].network if continues(context, folds) else None)
     ranking: RankingSteps | Path | None = None
     if context.settings.ranking.kind == PUBLISHED:
         ranking = published_steps(context, features, network)
     elif has_ranking(context, features):
-        ranking = stacked_steps(context, features, network)
+        ranking = stacked_steps(context, features, network, folds)
 
     def model() -> Model:
         return assembled(context, features, network, ranking)
@@ -77,19 +81,43 @@ def build_model(context: FitContext) -> Path:
     return model_step(context, model, [network.stage, *folders, quality])
 
 
-def stacked_steps(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> RankingSteps:
+def stacked_steps(
+    context: FitContext, features: FeatureSet, network: TrainedNetwork, folds: Sequence[Fold]
+) -> RankingSteps:
     """60 to 82: the stacked ranker, its score learned on rows that a fold or this run holds out."""
-    if context.settings.score_model.folds:
-        folds = range(context.settings.score_model.folds)
-        held_out = [path for fold in folds if (path := cross_fit(context, fold)) is not None]
-    else:
-        held_out = [held_out_step(context, features, network)] if features.held_out.labels.nnz else []
+    held_out = [fold.held_out for fold in folds]
+    if not context.settings.score_model.folds and features.held_out.labels.nnz:
+        held_out = [held_out_step(context, features, network)]
     score_model = score_model_step(context, held_out, after=features.folder)
     parts, texts = model_parts_step(context, features), training_texts_steps(context, features)
     return RankingSteps(parts, score_model, texts, held_out)
 
 
-def cross_fit(context: FitContext, fold: int) -> Path | None:
+class Fold(NamedTuple):
+    """A part of the training rows, and what was trained without it."""
+
+    network: TrainedNetwork
+    held_out: Path  # predictions for the rows of the fold
+
+
+def continues(context: FitContext, folds: Sequence[Fold]) -> bool:
+    """Whether the network starts from that of the first fold: it has learned most of what is to be learned.
+
+    Never the other way round: a fold must not see its rows. Members of an ensemble but the first start with clusters
+    of their own.
+    """
+    s = context.settings
+    learns_index = s.network.kind == ELIAS and bool(s.stage2.epochs)
+    return bool(folds) and learns_index and bool(s.score_model.continued_epochs) and s.run.member == 0
+
+
+def cross_fit(context: FitContext, features: FeatureSet) -> list[Fold]:
+    """Every fold that rows could be held out for."""
+    folds = range(context.settings.score_model.folds or 0)
+    return [found for fold in folds if (found := _train_fold(context, features, fold)) is not None]
+
+
+def _train_fold(context: FitContext, whole: FeatureSet, fold: int) -> Fold | None:
     """Held-out predictions of one fold: by a network and ranking parts trained without its rows, in a run of their own.
 
     Members of an ensemble share the folds of member 0: a network with another clustering scores unseen rows in much the
@@ -103,12 +131,13 @@ def cross_fit(context: FitContext, fold: int) -> Path | None:
     settings = settings.updated(changes)
     with context.run.below(f"fold-{fold}") as run:
         run.freeze(settings, settings, context.data.fingerprint(), restart=True)
-        inside = context.of_fold(settings, run)
+        inside = context.of_fold(settings, run, whole.folder)
         features = features_step(inside)
         if features.held_out.labels.nnz == 0:
             context.progress.say("  too few texts, or groups of texts, to hold any out")
             return None
-        return held_out_step(inside, features, train_network(inside, features))
+        network = train_network(inside, features)
+        return Fold(network, held_out_step(inside, features, network))
 
 
 def assembled(

@@ -1,6 +1,6 @@
 """Steps 20 to 50 of a run: clusters -> stage 1 -> adjacency -> stage 2.
 
-    20-clusters      balanced clusters of label centroids
+    20-clusters      balanced clusters of label centroids; those of a fold, extended, where the network continues its
     22, 24           where clustering.again_after asks for it: a short first stage, and clusters on [tf-idf, phi]
     30-stage1        clusters fixed
     40-adjacency     the edges stage 2 starts with, equations (9) and (10)
@@ -12,10 +12,12 @@ Each function is one arrow of that line: it builds its step, or finds it done, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from ..core.devices import torch_threads
@@ -25,7 +27,7 @@ from ..core.settings import StageSettings, known, noise_seed
 from ..encoders import load_encoder
 from ..encoders.centroids import label_centroids, psi
 from ..index.adjacency import learnable_index, matching
-from ..index.clustering import balanced_clusters
+from ..index.clustering import balanced_clusters, extended_clusters
 from ..index.label_index import LabelIndex
 from ..network.network import Network
 from ..network.searcher import ENCODE_BATCH, Searcher
@@ -48,9 +50,17 @@ class TrainedNetwork(NamedTuple):
     stage: Path
 
 
-def train_network(context: FitContext, features: FeatureSet) -> TrainedNetwork:
-    """Clusters, stage 1, and stage 2 unless it has no epochs."""
+def train_network(context: FitContext, features: FeatureSet, *, start: TrainedNetwork | None = None) -> TrainedNetwork:
+    """Clusters, stage 1, and stage 2 unless it has no epochs.
+
+    `start`: a network of some of these rows, which stands in the place of stage 1.
+    """
     settings = context.settings
+    if start is not None:
+        clusters = extended_clusters_step(context, features, start)
+        edges = adjacency_step(context, features, clusters, start.stage)
+        epochs = known(settings.score_model.continued_epochs)
+        return TrainedNetwork(clusters, stage2_step(context, features, clusters, start.stage, edges, epochs))
     clusters = cluster_step(context, features, "20-clusters")
     if settings.clustering.again_after:
         # Only the clusters of this short stage are kept: they see [tf-idf, phi] instead of tf-idf alone.
@@ -85,11 +95,24 @@ def cluster_step(context: FitContext, features: FeatureSet, name: str, after: Pa
             iterations=settings.clustering.iterations,
             threads=context.threads,
         )
-        write_tensors(folder / "clusters.safetensors", {"cluster_of_label": clusters})
-        write_json(folder / "words.json", {"words": typical_words(features, clusters, n_clusters)})
+        write_clusters(folder, features, clusters, n_clusters)
 
     depends = {**vars(settings.clustering), "member": settings.run.member}
     return context.run.step(name, depends, build, after=[after or features.folder])
+
+
+def extended_clusters_step(context: FitContext, features: FeatureSet, start: TrainedNetwork) -> Path:
+    """20: the clusters of another network, with the labels that it has not seen."""
+    n_clusters = known(context.settings.clustering.clusters)
+
+    def build(folder: Path) -> None:
+        labels = features.train.labels
+        members = np.bincount(labels.indices, minlength=labels.shape[1]) > 0
+        centroids = sp.csr_matrix(label_centroids(features.bow, labels))
+        clusters = extended_clusters(read_clusters(start.clusters), centroids, members, n_clusters)
+        write_clusters(folder, features, clusters, n_clusters)
+
+    return context.run.step("20-clusters", {}, build, after=[features.folder, start.stage])
 
 
 def stage1_step(context: FitContext, features: FeatureSet, clusters: Path, stage: StageSettings, name: str) -> Path:
@@ -127,15 +150,18 @@ def adjacency_step(context: FitContext, features: FeatureSet, clusters: Path, st
         context.run.log({"edges": found.index.n_edges, "rescued_labels": rescues})
         write_json(folder / "rescues.json", rescues)
 
-    folder = context.run.step("40-adjacency", vars(s.index), build, after=[stage1])
+    folder = context.run.step("40-adjacency", vars(s.index), build, after=[clusters, stage1])
     rescues = read_object(folder / "rescues.json", "by_matching", "by_cluster")
     context.progress.say(f"  rescued labels: {rescues['by_matching']} by matching, {rescues['by_cluster']} by cluster")
     return folder
 
 
-def stage2_step(context: FitContext, features: FeatureSet, clusters: Path, stage1: Path, edges: Path) -> Path:
-    """Go on with phi and W_C, and learn the edges."""
-    own = Stage("50-stage2", context.settings, context.settings.stage2)
+def stage2_step(
+    context: FitContext, features: FeatureSet, clusters: Path, stage1: Path, edges: Path, epochs: int | None = None
+) -> Path:
+    """Go on with phi and W_C, and learn the edges. `epochs`: default as the settings say."""
+    settings = context.settings.stage2
+    own = Stage("50-stage2", context.settings, settings if epochs is None else replace(settings, epochs=epochs))
 
     def start() -> Network:
         previous = open_network(context, stage1)
@@ -161,6 +187,11 @@ def _stage_step(
     index = {key: value for key, value in vars(context.settings.index).items() if key not in OF_EDGES}
     depends = {"stage": vars(stage.own), "index": index, "model": vars(context.settings.network)}
     return context.run.step(stage.name, depends, build, after=[after], scratch=[CHECKPOINT])
+
+
+def write_clusters(folder: Path, features: FeatureSet, clusters: np.ndarray, n_clusters: int) -> None:
+    write_tensors(folder / "clusters.safetensors", {"cluster_of_label": clusters})
+    write_json(folder / "words.json", {"words": typical_words(features, clusters, n_clusters)})
 
 
 def read_clusters(folder: Path) -> np.ndarray:

@@ -60,10 +60,11 @@ class Run:
 
     @contextmanager
     def below(self, name: str, reuse: Path | None = None) -> Iterator[Run]:
-        """A run inside this one; steps of this one can come after its steps. `reuse`: default as this one's."""
+        """A run inside this one; steps of either can come after steps of the other. `reuse`: as this one's."""
         if reuse is None and self.reuse is not None:
             reuse = self.reuse / name
         with Run(self.folder / name, self.progress, reuse) as run:
+            run._hashes |= self._hashes  # its steps can come after steps of this one
             yield run
         self._hashes |= run._hashes
 

@@ -3,7 +3,7 @@
     centroids   w_l = gain / length * unit(sum of phi over the training rows of label l)       b_l = -gain / 2
                 w_c = gain / length * unit(sum of unit(w_l) over the labels of cluster c)      b_c = 0
     random      w_l Kaiming-uniform, b_l uniform(0, 1);   W_C and its biases as nn.Linear draws them
-    carried     W_L as stage 1 left it
+    carried     W_L as stage 1 left it; a label that it had no row of starts from its centroid
 
 Centroids put every label where its texts are before the first step; every training row is encoded for them, and only
 for them. `length` is that of phi: `encoder.radius`, or without a head the mean over the training rows. Random draws
@@ -48,8 +48,10 @@ def new_network(
     settings = stage.settings
     threads = known(settings.run.threads)
     clusters_from, classifiers_from = starts(stage, has_previous=previous is not None)
+    carried = _carried(previous) if previous is not None and classifiers_from == "carried" else None
+    new = np.empty(0, dtype=np.int64) if carried is None else _untrained(carried[0], train.labels)
     phi = None
-    if "centroids" in (clusters_from, classifiers_from):
+    if "centroids" in (clusters_from, classifiers_from) or len(new):
         phi = phi_by_label(encoder, train.prepared, train.labels)
         if settings.encoder.head == "residual":
             phi = phi._replace(length=settings.encoder.radius)  # of all texts but those without words
@@ -60,9 +62,11 @@ def new_network(
         clusters = _cluster_layer(sums_CD, stage.own.gain / phi.length)
     else:
         clusters = random_clusters(index.n_clusters, encoder.dim, _rng(stage, "clusters"))
-    is_carried = classifiers_from == "carried"
-    if previous is not None and is_carried:
-        weights, biases = _carried(previous)
+    if carried is not None:
+        weights, biases = carried
+        if phi is not None:  # labels that are new since
+            weights, biases = weights.clone(), biases.clone()
+            weights[new], biases[new] = _from_centroids(phi._replace(sums_LD=phi.sums_LD[new]), stage.own.gain)
     elif phi is not None and classifiers_from == "centroids":
         weights, biases = _from_centroids(phi, stage.own.gain)
     else:
@@ -75,7 +79,7 @@ def new_network(
         clusters.to(device),
         index,
         # Carried weights may be a memory map of the stage before, which must not be trained in.
-        EmbeddingTable(weights.to(device, dtype, copy=is_carried), threads=threads),
+        EmbeddingTable(weights.to(device, dtype, copy=carried is not None), threads=threads),
         EmbeddingTable(biases.clone().to(device), threads=threads),
         search_settings(settings),
         threads=threads,
@@ -119,6 +123,12 @@ def _carried(previous: Network) -> tuple[Tensor, Tensor]:
     carried = previous.classifier_weights
     weights = as_tensor(carried.rows) if isinstance(carried, QuantizedRows) else carried.values
     return weights, previous.classifier_biases.values
+
+
+def _untrained(weights: Tensor, labels: sp.csr_matrix) -> np.ndarray:
+    """Labels that have a row and no weights: the network before was trained without their rows."""
+    with_rows = np.bincount(labels.indices, minlength=labels.shape[1]) > 0
+    return np.flatnonzero(with_rows & ~(weights != 0).any(dim=1).cpu().numpy())
 
 
 def _from_centroids(phi: PhiByLabel, gain: float) -> tuple[Tensor, Tensor]:
