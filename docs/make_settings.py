@@ -32,22 +32,25 @@ L is the number of labels with a training row, N the number of training rows.
 | `index.kappa` | 10 L / C |
 | `index.beta` | L / C |
 | `index.shortlist_size` | 100 x `index.beam_size` |
-| `stage1.epochs` | 300,000 rows, label texts included; 3 to 6 epochs; small fits: 3 |
-| `stage2.epochs` | 400,000 rows; 4 to 8 epochs; small fits: 4 |
-| `stage*.batch_size` | N / 50, small fits: N / 12; 16 to 512 |
+| `stage1.epochs` | 300,000 rows, label texts included; 3 to 6 epochs; with folds 3 |
+| `stage2.epochs` | 400,000 rows; 4 to 8 epochs; with folds 4 |
+| `score_model.continued_epochs` | 3 |
+| `stage*.batch_size` | N / 50, with folds N / 12; 16 to 512 |
+| `encoder.dim` | 256 with the encoder `bag` under the stacked ranker, else 512 |
+| `network.saved_precision` | int8 under the stacked ranker, else that of training |
 | `features.label_texts` | true, where labels have texts or [ids that are words](data-layouts.md#label-names) |
 | `features.min_df` | 2 from 1,000 rows on, else 1 |
-| `split.validation_rows` | the validation file; else N / 50, at least min(500, N / 10), at most 4,000; small fits: 0 |
-| `split.calibration_rows` | half of a validation file; N / 4 per fold, up to 10,000 rows N / 3; else N / 16; to 4,000 |
+| `split.validation_rows` | the validation file; else N / 50, at least min(500, N / 10), at most 4,000; with folds 0 |
+| `split.calibration_rows` | half of a validation file; per fold N / 4 to 8,000, up to 10,000 rows N / 3; else N / 16 |
 | `split.calibration_rows`, published | half of a validation file; N / 16, least min(1,500, N / 8); 100 to 5,000, or 0 |
-| `score_model.folds` | 2 from 400 to 100,000 rows, else 0; 0 with a validation file, and without the stacked ranker |
+| `score_model.folds` | 2 from 400 to 10,000 rows, 1 to 100,000, else 0; 0 with a validation file |
 | `score_model.hidden_units` | 32, or one per 30 calibration rows, at least 4 |
-| `score_model.epochs` | 60, or as many as make 2,000 steps of 64 rows |
-| `score_model.negatives` | small fits: 32; else 0 |
+| `score_model.epochs` | 40, or as many as make 2,000 steps of 64 rows |
+| `score_model.negatives` | 32 |
 | `run.threads` | the cores of this machine |
 
-A small fit has 400 to 10,000 training rows, words, the encoder `bag` and the stacked ranker
-([experiment](../experiments/small-fits.md)).
+"With folds" means the stacked ranker with the encoder `bag` and `score_model.folds` above 0
+([experiment](../experiments/one-fold.md)).
 
 `network.kind=one-versus-all` has one cluster, K = L, and one stage with the epochs of both.
 """

@@ -40,7 +40,10 @@ PROGRAM = {
         (15, 256, 1e-2, 1e-2, 1e-4, 0.0, 10, 1.0, 0), (30, 256, 3e-4, 5e-3, 3e-5, 0.05, 10, 6 / 30, 2000),
     ),
 }  # fmt: skip
-FROM_THE_DATA = {"features.min_df"}  # the only settings of the network and the published ranker that stay auto
+FROM_THE_DATA = {
+    "features.min_df",
+    "encoder.dim",
+}  # the only settings of the network and the published ranker that stay auto
 
 
 def resolved(name: str) -> Settings:

@@ -78,7 +78,7 @@ def test_auto_means_chosen_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "units", "passes"), [(100, 4, 1000), (250, 8, 500), (600, 20, 200), (2858, 32, 60), (4000, 32, 60)]
+    ("rows", "units", "passes"), [(100, 4, 1000), (250, 8, 500), (600, 20, 200), (2858, 32, 45), (4000, 32, 40)]
 )
 def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, units: int, passes: int) -> None:
     size = DataSize(rows=50_000, labels=5_000, pairs=100_000)
@@ -95,14 +95,14 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
         (399, {}, {}, (0, 0)),  # too few to learn from
         (400, {}, {}, (133, 2)),
         (10_000, {}, {}, (3333, 2)),
-        (10_001, {}, {}, (2500, 2)),
-        (99_999, {}, {}, (4000, 2)),
+        (10_001, {}, {}, (2500, 1)),
+        (99_999, {}, {}, (8000, 1)),
         (100_000, {}, {}, (4000, 0)),
         (50_000, {"score_model.folds": 0}, {}, (3125, 0)),
         (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
         (1500, {"score_model.folds": 0}, {}, (187, 0)),
         (9000, {"score_model.folds": 4}, {}, (3000, 4)),
-        (1_000_000, {"score_model.folds": 2}, {}, (4000, 2)),
+        (1_000_000, {"score_model.folds": 2}, {}, (8000, 2)),
         (1500, {"score_model.folds": 3, "split.calibration_rows": 0}, {}, (0, 0)),
         (1500, {"score_model.folds": 3, "ranking.kind": "none"}, {}, (0, 0)),
         (1500, {"score_model.folds": 3}, {"dense_dim": 9}, (0, 0)),
@@ -129,7 +129,8 @@ def test_few_rows_are_drawn_several_times(
     [
         (10_000, {}, {}, True),
         (400, {}, {}, True),
-        (10_001, {}, {}, False),
+        (10_001, {}, {}, True),
+        (99_999, {}, {}, True),
         (399, {}, {}, False),  # no score model: the network ranks
         (5000, {"ranking.kind": "none"}, {}, False),
         (5000, {"ranking.kind": "published"}, {}, False),
@@ -137,12 +138,11 @@ def test_few_rows_are_drawn_several_times(
         (5000, {}, {"dense_dim": 9}, False),
     ],
 )
-def test_small_fits_are_quick(rows: int, given: dict[str, Any], more: dict[str, Any], quick: bool) -> None:
-    """Where a learned score stands on top, few rows need few epochs, no validation rows and a sample of negatives."""
+def test_cross_fits_are_quick(rows: int, given: dict[str, Any], more: dict[str, Any], quick: bool) -> None:
+    """Where a score that is learned on folds stands on top, few epochs and no validation rows are needed."""
     resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
     assert ((resolved.stage1.epochs, resolved.stage2.epochs) == (3, 4)) is quick
     assert (resolved.split.validation_rows == 0) is quick
-    assert (resolved.score_model.negatives == 32) is quick
     assert resolved.stage2.batch_size == max(16, min(512, rows // (12 if quick else 50)))
 
 
@@ -201,8 +201,8 @@ def test_the_chosen_settings_are_described() -> None:
     assert shown.startswith(
         "mine: 20,000 training rows, 1,000 labels with training rows, 60,000 pairs, 900 label texts"
     )
-    assert "encoder bag, d=512; C=8 clusters, kappa=1250 edges each; alpha=10, beta=125" in shown
-    assert "validation: 500 rows held out; score model: 2 x 4000 rows" in shown
+    assert "encoder bag, d=256; C=8 clusters, kappa=1250 edges each; alpha=10, beta=125" in shown
+    assert "validation: 0 rows held out; score model: 1 x 5000 rows" in shown
     dense = DataSize(rows=20_000, labels=1000, pairs=60_000, has_texts=False, dense_dim=64, own_validation=700)
     shown = describe(resolve(Settings(), dense), dense, "mine")
     assert "encoder vectors, d=64" in shown

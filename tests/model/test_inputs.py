@@ -102,9 +102,9 @@ def test_no_texts_are_no_predictions(nothing: Any, model: Model) -> None:
         (sp.csr_matrix((2, 3)), "trained on texts, not on vectors"),
         (
             pd.DataFrame({"title": ["a"], "n": [1]}),
-            'a DataFrame is not a list of texts; pass its column of texts; it has "title", "n"',
+            'this DataFrame has no column "text", which the model reads its text from; it has "title", "n"',
         ),
-        (pd.DataFrame(), "a DataFrame is not a list of texts"),
+        (pd.DataFrame(), "this DataFrame has no column"),
         (pd.Series([1, 2]), "input 0 is int"),
         (range(3), r"input 0 is int \(0\)"),
         (object(), "is not a list of texts"),
@@ -112,6 +112,7 @@ def test_no_texts_are_no_predictions(nothing: Any, model: Model) -> None:
     ],
 )
 def test_these_are_not(given: Any, message: str, model: Model) -> None:
+    """The model remembers that its texts are in the field `text`."""
     with pytest.raises(InputError, match=message) as error:
         model.predict(given)
     assert "\n" not in str(error.value)
@@ -188,3 +189,10 @@ def test_no_vectors_have_the_width_of_the_model(nothing: Any) -> None:
 def test_these_are_no_vectors(given: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         as_matrix(given, 3, sparse=False)
+
+
+def test_a_model_of_lists_knows_no_column_of_a_table(model: Model) -> None:
+    with pytest.raises(
+        InputError, match='a DataFrame is not a list of texts; pass its column of texts; it has "title"'
+    ):
+        with_fields(model, Fields()).predict(pd.DataFrame({"title": ["a"]}))

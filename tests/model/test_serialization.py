@@ -124,7 +124,7 @@ def test_a_copy_shares_and_a_deep_copy_does_not() -> None:
     assert copy.copy(model).network is model.network
     deep = copy.deepcopy(model)
     assert deep.network is not model.network
-    deep.network.classifier_weights.values += 1
+    deep.network.classifier_biases.values += 1
     same(model, elias.load(GOLDEN / "stacked", threads=2))
 
 

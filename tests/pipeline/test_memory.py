@@ -33,7 +33,7 @@ def test_settings_that_help_are_named_with_what_they_leave() -> None:
     settings = resolve(elias.Settings().updated(adamw), size)
     work = Workload(size, n_labels=1_000_000, n_words=1000, words_per_text=10.0)
     needed = estimate(settings, work)
-    value = 1_000_000 * 512
+    value = 1_000_000 * 256
     assert needed.memory_bytes["label classifiers"] == value * (4 + 4 + 4 + 8)
     assert not needed.gpu_bytes
     found = {setting: then.memory_bytes["label classifiers"] for setting, then in needed.smaller.items()}

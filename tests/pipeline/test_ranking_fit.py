@@ -225,7 +225,7 @@ def test_defaults_reserve_calibration_rows() -> None:
     size, one_draw = DataSize(rows=20_000, labels=1000, pairs=60_000), Settings().updated({"score_model.folds": 0})
     for rows, held_out in ((20_000, 1500), (8000, 1000), (48_000, 3000)):
         assert resolve(one_draw, replace(size, rows=rows)).split.calibration_rows == held_out
-    for rows, drawn in ((20_000, 4000), (8000, 2666), (48_000, 4000)):
+    for rows, drawn in ((20_000, 5000), (8000, 2666), (48_000, 8000)):
         assert resolve(Settings(), replace(size, rows=rows)).split.calibration_rows == drawn
     assert resolve(Settings(), replace(size, rows=4 * FEWEST)).split.calibration_rows == 4 * FEWEST // 3
     assert resolve(Settings(), replace(size, rows=4 * FEWEST - 1)).split.calibration_rows == 0

@@ -70,9 +70,7 @@ def test_labels_without_a_training_row_are_found_by_their_texts() -> None:
     assert found == {True: [True, False], False: [False, False]}
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"), [({"label_tree.enabled": False}, "label_tree"), ({"knn.neighbors": 0}, "knn")]
-)
+@pytest.mark.parametrize(("changes", "name"), [({"label_tree.trees": 0}, "label_tree"), ({"knn.neighbors": 0}, "knn")])
 def test_parts_that_are_left_out(
     data: Dataset, tmp_path: Path, stacked_folder: Path, changes: dict[str, Any], name: str
 ) -> None:
@@ -80,12 +78,13 @@ def test_parts_that_are_left_out(
     output, run = refitted(data, stacked_folder, tmp_path / "model", changes), tmp_path / "model.run"
     assert built(run) == RANKING, "and no stage"
     assert not (output / f"{name}.safetensors").exists()
-    assert json.loads((output / "ranking.json").read_text())[name] is False
+    summary = json.loads((output / "ranking.json").read_text())
+    assert not summary["label_trees" if name == "label_tree" else name]
     without, whole = load_model(output, threads=2), load_model(stacked_folder, threads=2)
     assert without.reranker is not None
     assert whole.reranker is not None
     sizes = [
-        (len(one.parts.tree.parents) if name == "label_tree" else one.parts.knn.neighbors)
+        (len(one.parts.trees) if name == "label_tree" else one.parts.knn.neighbors)
         for one in (without.reranker, whole.reranker)
     ]
     assert sizes[0] == 0 < sizes[1]

@@ -34,7 +34,6 @@ from elias.ranking.features import (
 )
 from elias.ranking.inverted_index import InvertedIndex
 from elias.ranking.knn import KNN, build_knn
-from elias.ranking.label_tree import LabelTree
 from elias.ranking.sparse_rows import SparseRows
 from helpers.networks import random_case, small_network
 from helpers.sparse_data import random_tree, sparse
@@ -59,10 +58,10 @@ def random_parts(rng: np.random.Generator, n_labels: int, *, coarse: bool = Fals
     ranker = SparseRows.from_csr(sparse(rng, n_labels, N_WORDS, signed=True), rng.normal(size=n_labels))
     mixture = (0.2 + rng.random((n_labels, 2))) * (rng.random((n_labels, 1)) < 0.8)
     by_word = SparseRows.from_csr(sp.csr_matrix(v.T))
-    tree = random_tree(rng, n_labels, N_WORDS) if rng.random() < 0.8 else LabelTree.empty(N_WORDS)
+    trees = [random_tree(rng, n_labels, N_WORDS) for _ in range(int(rng.integers(0, 4)))]
     return RankingParts(
         inverted_index=InvertedIndex(SparseRows.from_csr(t), mixture.astype(np.float32), by_word, threads=2),
-        ranker=ranker, tree=tree, knn=random_knn(rng, n_labels), counts=np.arange(n_labels) % 7, threads=2,
+        ranker=ranker, trees=trees, knn=random_knn(rng, n_labels), counts=np.arange(n_labels) % 7, threads=2,
     )  # fmt: skip
 
 

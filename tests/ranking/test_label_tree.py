@@ -11,9 +11,20 @@ import scipy.sparse as sp
 from elias import kernels
 from elias.core.errors import ModelError
 from elias.core.files import read_tensors, write_tensors
-from elias.core.settings import LinearRankerSettings
+from elias.core.settings import LabelTreeSettings, LinearRankerSettings
 from elias.encoders.centroids import rows_by_label
-from elias.ranking.label_tree import NAME, TOP, LabelTree, Level, _sibling_pairs, build_label_tree, joined, levels_of
+from elias.ranking.label_tree import (
+    NAME,
+    TOP,
+    Level,
+    _sibling_pairs,
+    build_label_tree,
+    build_label_trees,
+    joined,
+    levels_of,
+    load_trees,
+    save_trees,
+)
 from elias.ranking.margins import Margins
 from elias.ranking.sparse_rows import SparseRows
 
@@ -107,24 +118,40 @@ def test_labels_without_rows_stay_outside_the_tree() -> None:
     bow, labels, excluded = small_data(np.random.default_rng(2))
     tree = build_label_tree(bow, labels * 0, excluded, LinearRankerSettings())
     assert (tree.parents == TOP).all()
-    margins = Margins(SparseRows.empty(bow.shape[1], labels.shape[1]), tree, bow.shape[1])
+    margins = Margins(SparseRows.empty(bow.shape[1], labels.shape[1]), [tree], bow.shape[1])
     assert (margins.of(bow, np.zeros((120, 1), dtype=np.int32))[1] == -8.0).all()  # a margin of -1
 
 
 def test_saved_and_loaded_with_refusals(tmp_path: Path) -> None:
     bow, labels, excluded = small_data(np.random.default_rng(4))
-    tree = build_label_tree(bow, labels, excluded, LinearRankerSettings(), leaf_size=3)
-    tree.save(tmp_path)
-    loaded = LabelTree.load(tmp_path, n_labels=12, n_words=17)
-    np.testing.assert_array_equal(loaded.parents, tree.parents)
-    np.testing.assert_array_equal(loaded.rows.to_csr().toarray(), tree.rows.to_csr().toarray())
-    np.testing.assert_array_equal(loaded.rows.biases, tree.rows.biases)
+    settings = LabelTreeSettings(trees=2, leaf_size=3, min_weight=0.1)
+    trees = build_label_trees(bow, labels, excluded, LinearRankerSettings(), settings)
+    save_trees(trees, tmp_path)
+    loaded = load_trees(tmp_path, 2, n_labels=12, n_words=17)
+    for tree, one in zip(trees, loaded, strict=True):
+        np.testing.assert_array_equal(one.parents, tree.parents)
+        np.testing.assert_array_equal(one.rows.to_csr().toarray(), tree.rows.to_csr().toarray())
+        np.testing.assert_array_equal(one.rows.biases, tree.rows.biases)
     with pytest.raises(ModelError, match="does not fit"):
-        LabelTree.load(tmp_path, n_labels=12, n_words=3)
+        load_trees(tmp_path, 2, n_labels=12, n_words=3)
     with pytest.raises(ModelError, match="parents do not fit"):
-        LabelTree.load(tmp_path, n_labels=13, n_words=17)
+        load_trees(tmp_path, 2, n_labels=13, n_words=17)
+    with pytest.raises(ModelError, match="tree2"):
+        load_trees(tmp_path, 3, n_labels=12, n_words=17)
     arrays = {name: array.copy() for name, array in read_tensors(tmp_path / NAME)[0].items()}
-    arrays["parents"][0] = 0  # its own parent: a climb without end
+    arrays["parents1"][0] = 0  # its own parent: a climb without end
     write_tensors(tmp_path / NAME, arrays)
     with pytest.raises(ModelError, match="parents do not fit"):
-        LabelTree.load(tmp_path, n_labels=12, n_words=17)
+        load_trees(tmp_path, 2, n_labels=12, n_words=17)
+
+
+def test_trees_differ_in_clusters_and_in_the_size_of_leaves() -> None:
+    bow, labels, excluded = small_data(np.random.default_rng(4))
+    trees = build_label_trees(bow, labels, excluded, LinearRankerSettings(), LabelTreeSettings(trees=3, leaf_size=1))
+    assert [len(tree.parents) for tree in trees] == [
+        12 + sum(1 << level for level in levels_of(11, leaf)[:-1]) for leaf in (1, 2, 4)
+    ]
+    kept = [np.abs(tree.rows.weights) for tree in trees]
+    assert all((weights >= 0.2).all() for weights in kept), "min_weight of the trees, not of the ranker"
+    alone = build_label_tree(bow, labels, excluded, LinearRankerSettings(min_weight=0.2), leaf_size=2, seed=1)
+    np.testing.assert_array_equal(alone.parents, trees[1].parents)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elias import kernels
+from elias.kernels.margins import COLUMNS
 from elias.ranking import margins as module
 from elias.ranking.label_tree import TOP, LabelTree
 from elias.ranking.margins import LOWEST, Margins, labels_and_nodes, margin_table
@@ -53,15 +54,17 @@ def test_margins_and_paths_are_the_formulas(kind: str, seed: int, share: int) ->
     """No word, some and all of them common; labels that have no weights in the tree, or in the ranker."""
     rng = np.random.default_rng(seed)
     n_labels, n_words = int(rng.integers(1, 60)), int(rng.integers(1, 20))
-    ranker, tree = random_ranker(rng, n_labels, n_words), random_tree(rng, n_labels, n_words)
+    ranker = random_ranker(rng, n_labels, n_words)
+    trees = [random_tree(rng, n_labels, n_words) for _ in range(int(rng.integers(0, 4)))]
     x, labels = sparse(rng, 7, n_words), some_labels(rng, 7, n_labels)
-    margins = Margins(ranker, tree, n_words)
+    margins = Margins(ranker, trees, n_words)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "COMMON_SHARE", share)
         patch.setattr(module, "NODE_SHARE", share)
-        margins.table = margin_table(ranker, tree, n_words, np.dtype(kind))
+        margins.table = margin_table(ranker, trees, n_words, np.dtype(kind))
     loose = 1e-4 if kind == "float32" else 2e-3
-    expected = dense_margins(ranker, x, labels), dense_paths(tree, x, labels)
+    paths = [dense_paths(tree, x, labels) for tree in trees]
+    expected = dense_margins(ranker, x, labels), sum(paths, np.zeros(labels.shape)) / max(1, len(trees))
     for definition, threads in ((False, 1), (False, 2), (True, 1)):
         with kernels.reference(definition):
             margin, path = margins.of(x, labels, threads=threads)
@@ -74,7 +77,7 @@ def test_kernel_and_definition_have_the_same_lowest_path() -> None:
 
     assert LOWEST_OF_KERNEL == LOWEST
     rows = SparseRows.from_csr(sp.csr_matrix((1, 2), dtype=np.float32), np.array([-50.0]))
-    margins = Margins(SparseRows.empty(2, 1), LabelTree(rows, np.array([TOP], dtype=np.int32)), 2)
+    margins = Margins(SparseRows.empty(2, 1), [LabelTree(rows, np.array([TOP], dtype=np.int32))], 2)
     x, labels = sp.csr_matrix(np.ones((1, 2), dtype=np.float32)), np.zeros((1, 1), dtype=np.int32)
     for definition in (False, True):
         with kernels.reference(definition):
@@ -85,37 +88,43 @@ def test_kernel_and_definition_have_the_same_lowest_path() -> None:
 def test_lists_and_rows_hold_each_weight_once(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(share)
     n_labels, n_words = 20, 9
-    ranker, tree = random_ranker(rng, n_labels, n_words), random_tree(rng, n_labels, n_words)
+    ranker, trees = random_ranker(rng, n_labels, n_words), [random_tree(rng, n_labels, n_words) for _ in range(2)]
     monkeypatch.setattr(module, "COMMON_SHARE", share)
-    table = margin_table(ranker, tree, n_words, np.dtype(np.float32))
-    dense = np.zeros((n_words, n_labels, 2), dtype=np.float32)
+    table = margin_table(ranker, trees, n_words, np.dtype(np.float32))
+    dense = np.zeros((n_words, n_labels, COLUMNS), dtype=np.float32)
     for word, column in enumerate(table.column_of.tolist()):
         place = slice(table.indptr[word], table.indptr[word + 1])
-        dense[word, table.labels[place]] += table.weights[place]
+        dense[word, table.labels[place]] += table.listed[place]
         if column >= 0:
             assert place.start == place.stop
-            dense[word] += table.codes[:, 2 * column : 2 * column + 2]
+            dense[word] += table.codes[:, COLUMNS * column : COLUMNS * (column + 1)]
     np.testing.assert_array_equal(dense[:, :, 0], ranker.to_csr().toarray().T)
-    np.testing.assert_array_equal(dense[:, :, 1], tree.rows.to_csr().toarray()[:n_labels].T)
+    for number, tree in enumerate(trees):
+        np.testing.assert_array_equal(dense[:, :, 1 + number], tree.rows.to_csr().toarray()[:n_labels].T)
+    assert not dense[:, :, 3].any(), "the column of a third tree"
     either = (dense != 0).any(axis=2).sum(axis=1)
     assert (table.column_of >= 0).sum() == (either * share > n_labels).sum()
 
 
-def test_quantized_weights_are_off_by_half_a_step() -> None:
+def test_quantized_weights_are_off_by_half_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    ranker, tree = random_ranker(rng, 30, 6), random_tree(rng, 30, 6)
-    exact, quantized = (margin_table(ranker, tree, 6, np.dtype(kind)) for kind in ("float32", "int16"))
-    assert quantized.codes.dtype == np.int16
+    ranker, trees = random_ranker(rng, 30, 12), [random_tree(rng, 30, 12)]
+    monkeypatch.setattr(module, "COMMON_SHARE", 4)  # so that some words are listed
+    exact, quantized = (margin_table(ranker, trees, 12, np.dtype(kind)) for kind in ("float32", "int16"))
+    assert quantized.codes.dtype == quantized.listed.dtype == np.int16
     assert quantized.codes.size > 0
-    off = np.abs(quantized.codes * quantized.steps.reshape(-1) - exact.codes)
-    assert (off <= 0.5001 * quantized.steps.reshape(-1)).all()
+    assert quantized.listed.size > 0
+    steps = quantized.steps[quantized.column_of >= 0].reshape(-1)
+    assert (np.abs(quantized.codes * steps - exact.codes) <= 0.5001 * steps).all()
+    steps = np.repeat(quantized.steps, np.diff(quantized.indptr), axis=0)
+    assert (np.abs(quantized.listed * steps - exact.listed) <= 0.5001 * steps).all()
 
 
 def test_only_tables_of_many_labels_are_quantized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUANTIZED_FROM", 30)
     for n_labels, kind in ((29, np.float32), (30, np.int16)):
         ranker = random_ranker(np.random.default_rng(0), n_labels, 5)
-        assert Margins(ranker, LabelTree.empty(5), 5).table.codes.dtype == kind
+        assert Margins(ranker, [], 5).table.codes.dtype == kind
 
 
 def test_the_rows_of_a_tree_are_divided_into_labels_and_nodes() -> None:
@@ -132,7 +141,7 @@ def test_without_a_tree_all_paths_are_0() -> None:
     ranker, x, labels = random_ranker(rng, 4, 5), sparse(rng, 3, 5), np.tile(np.arange(4, dtype=np.int32), (3, 1))
     for definition in (False, True):
         with kernels.reference(definition):
-            margin, path = Margins(ranker, LabelTree.empty(5), 5).of(x, labels)
+            margin, path = Margins(ranker, [], 5).of(x, labels)
         np.testing.assert_allclose(margin, dense_margins(ranker, x, labels), rtol=1e-5, atol=1e-5)
         assert not path.any()
 
@@ -142,7 +151,7 @@ def test_sums_are_zero_again() -> None:
     from elias.kernels.margins import margin_rows
 
     rng = np.random.default_rng(1)
-    margins = Margins(random_ranker(rng, 200, 40), random_tree(rng, 200, 40), 40)
+    margins = Margins(random_ranker(rng, 200, 40), [random_tree(rng, 200, 40)], 40)
     summed, words = margins.new_sums(), np.arange(40, dtype=np.int32)
     labels = np.arange(200, dtype=np.int32)[None]
     out = np.empty(labels.shape, dtype=np.float32)

@@ -96,7 +96,8 @@ def test_saved_and_loaded(stacked_model: Model, tmp_path: Path) -> None:
     assert loaded.parts is not whole.parts
     for name, array in whole.parts.ranker.arrays("x").items():
         np.testing.assert_array_equal(loaded.parts.ranker.arrays("x")[name], array)
-    np.testing.assert_array_equal(loaded.parts.tree.parents, whole.parts.tree.parents)
+    for ours, theirs in zip(loaded.parts.trees, whole.parts.trees, strict=True):
+        np.testing.assert_array_equal(ours.parents, theirs.parents)
     np.testing.assert_array_equal(loaded.parts.knn.labels, whole.parts.knn.labels)
     shared = load(tmp_path, stacked_model, parts=whole.parts)
     assert shared.parts is whole.parts, "parts of another model with the same files are not read again"
@@ -106,12 +107,12 @@ def test_parts_that_a_model_does_not_have_are_not_written(stacked_model: Model, 
     whole = reranker_of(stacked_model)
     parts = whole.parts
     n_words, n_labels = parts.inverted_index.n_words, len(parts.counts)
-    less = replace(parts, tree=type(parts.tree).empty(n_words), knn=type(parts.knn).empty(n_labels, n_words))
+    less = replace(parts, trees=(), knn=type(parts.knn).empty(n_labels, n_words))
     replace(whole, parts=less).save(tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {NAME, "score_model.json", "inverted_index.safetensors", "linear_ranker.safetensors"}
     loaded = load(tmp_path, stacked_model)
-    assert (len(loaded.parts.tree.parents), loaded.parts.knn.neighbors) == (0, 0)
+    assert (len(loaded.parts.trees), loaded.parts.knn.neighbors) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,9 @@ def test_parts_that_a_model_does_not_have_are_not_written(stacked_model: Model, 
         ({"network_candidates": 0}, "network_candidates and word_candidates must be whole numbers above 0"),
         ({"word_candidates": 2.5}, "network_candidates and word_candidates must be whole numbers above 0"),
         ({"word_candidates": True}, "network_candidates and word_candidates must be whole numbers above 0"),
-        ({"knn": 1}, "knn, label_tree must be true or false"),
-        ({"label_tree": ...}, "label_tree"),  # missing
+        ({"knn": 1}, "knn must be true or false"),
+        ({"label_trees": ...}, "label_trees"),  # missing
+        ({"label_trees": 4}, "label_trees must be a whole number from 0 to 3"),
     ],
 )
 def test_a_damaged_summary_is_refused(

@@ -102,10 +102,12 @@ def test_a_transpose_holds_each_weight_once(share: int) -> None:
 @given(seed=st.integers(0, 10_000), most=st.integers(1, 9), coarse=st.booleans())
 def test_the_largest_entries_of_each_row_are_kept(seed: int, most: int, coarse: bool) -> None:
     matrix = sparse(np.random.default_rng(seed), 6, 8, signed=True, coarse=coarse)
-    kept = largest_entries(matrix, most).toarray()
-    for row, found in zip(matrix.toarray(), kept, strict=True):
-        best = sorted(np.flatnonzero(row), key=lambda column: (-abs(row[column]), column))[:most]
-        np.testing.assert_array_equal(found, np.where(np.isin(np.arange(8), best), row, 0))
+    for definition, threads in ((False, 1), (False, 2), (True, 1)):
+        with kernels.reference(definition):
+            kept = largest_entries(matrix, most, threads=threads).toarray()
+        for row, found in zip(matrix.toarray(), kept, strict=True):
+            best = sorted(np.flatnonzero(row), key=lambda column: (-abs(row[column]), column))[:most]
+            np.testing.assert_array_equal(found, np.where(np.isin(np.arange(8), best), row, 0))
 
 
 # -- arrays of a file -------------------------------------------------------------------------------------------------

@@ -13,14 +13,16 @@ from .errors import SettingsError
 from .settings import NETWORK_ALONE, ONE_VERSUS_ALL, PUBLISHED, STACKED, ScoreModelSettings, Settings, StageSettings
 
 MOST_VALIDATION = 4000  # rows, as in the authors' program
+MOST_HELD_OUT = 8000  # rows of the one fold that larger data have
 MOST_TREE = 5000  # calibration rows of the published ranker, as in the paper
 FEWEST = 100  # calibration rows to fit a final score on
-FOLDS, MOST_FOLDED = 2, 100_000  # folds of cross-fitting, below so many training rows
+MOST_FOLDED = 100_000  # training rows from which one split is enough
+DIM, DIM_OF_STACKED = 512, 256  # d; a stacked ranker loses nothing with less
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
-PASSES, STEPS, BATCH = 60, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
+PASSES, STEPS, BATCH = 40, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold
-SMALL = 10_000  # training rows up to which a fit is made quick, where that costs nothing
-SAMPLED = 32  # wrong candidates per text and step of the score model of a small fit
+SMALL = 10_000  # training rows up to which there are two folds, and few epochs with a validation file too
+SAMPLED = 32  # wrong candidates per text and step of the score model
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     C = 2^ceil(log2(L / 128))     kappa = 10 L / C     beta = L / C     K = 100 b
     epochs: about 300,000 rows in stage 1, at least 3 and at most 6 epochs; 400,000, 4 and 8 in stage 2
     One-versus-all: one cluster, K = L, one stage with the epochs of both.
-    Up to SMALL rows a stacked ranker gains nothing from more than 3 + 4 epochs, and more from the validation rows in
-    training than from a choice among checkpoints.
+    Cross-fitted or of few rows, a stacked ranker gains nothing from more than 3 + 4 epochs, and more from the
+    validation rows in training than from a choice among checkpoints.
     """
     if settings.ranking.kind == PUBLISHED and not size.has_words:
         raise SettingsError(
@@ -62,24 +64,29 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
     per_cluster = max(1.0, size.labels / clusters)
     kappa = settings.index.kappa or math.ceil(10 * per_cluster)
     calibration, folds = _held_out(settings, size)
-    small = calibration > 0 and _is_small(settings, size)
+    quick = _is_stacked_bag(settings, size) and (folds > 0 or (calibration > 0 and size.rows <= SMALL))
     held_out = settings.split.validation_rows
     if held_out is None:  # enough to tell checkpoints apart; rows of a file of their own cost no training rows
         held_out = size.own_validation or max(size.rows // 50, min(500, size.rows // 10))
-        held_out = 0 if small and folds else min(MOST_VALIDATION, held_out)
-    batch = max(16, min(512, size.rows // (12 if small else 50)))
+        held_out = 0 if quick and folds else min(MOST_VALIDATION, held_out)
+    batch = max(16, min(512, size.rows // (12 if quick else 50)))
     if size.own_validation:  # the file serves both
         held_out = max(0, min(held_out, size.own_validation - calibration))
     label_texts = settings.features.label_texts is not False  # the dataset knows which labels have texts
     visits = max(1, size.rows + (size.label_texts if label_texts else 0))
     epochs1, epochs2 = min(6, max(3, round(300_000 / visits))), min(8, max(4, round(400_000 / visits)))
-    if small:
+    if quick:
         epochs1, epochs2 = 3, 4
     if one_versus_all:
         epochs1 += epochs2
     kind = settings.encoder.kind if settings.encoder.kind != "auto" else "bag" if size.has_texts else "vectors"
     return replace(
         settings,
+        network=replace(
+            settings.network,
+            saved_precision=settings.network.saved_precision
+            or ("int8" if _is_stacked(settings, size) else settings.network.precision),
+        ),
         split=replace(settings.split, validation_rows=held_out, calibration_rows=calibration),
         features=replace(
             settings.features,
@@ -87,14 +94,18 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             label_texts=label_texts,
         ),
         clustering=replace(settings.clustering, clusters=clusters),
-        encoder=replace(settings.encoder, kind=kind),
+        encoder=replace(
+            settings.encoder,
+            kind=kind,
+            dim=settings.encoder.dim or (DIM_OF_STACKED if _is_stacked_bag(settings, size) else DIM),
+        ),
         index=replace(
             settings.index,
             kappa=kappa,
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
-        score_model=_resolve_score_model(settings.score_model, calibration, folds, small=small),
+        score_model=_resolve_score_model(settings.score_model, calibration, folds),
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
@@ -113,17 +124,17 @@ def _is_stacked(settings: Settings, size: DataSize) -> bool:
     return settings.ranking.kind == STACKED and size.has_words
 
 
-def _is_small(settings: Settings, size: DataSize) -> bool:
+def _is_stacked_bag(settings: Settings, size: DataSize) -> bool:
     """A fit that is made quick: a score model over all features loses nothing by it (measured with bags of words)."""
-    return size.rows <= SMALL and settings.encoder.kind in ("auto", "bag") and _is_stacked(settings, size)
+    return settings.encoder.kind in ("auto", "bag") and _is_stacked(settings, size)
 
 
 def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     """(calibration rows, folds): what the score model, or T of the published ranker, is fitted on.
 
-    Few rows: one held-out split is too small to fit the score model on, and too large to lose, so several folds are
-    held out, each of a network of its own (cross-fitting), and the model itself trains on all rows. The published
-    ranker has one split: a tree of depth 5 needs fewer rows.
+    One held-out split is too small to fit the score model on, and too large to lose, so folds are held out, each of a
+    network of its own (cross-fitting), and the model itself trains on all rows: two folds of few rows, one of more.
+    The published ranker has one split: a tree of depth 5 needs fewer rows.
     """
     rows, folds = settings.split.calibration_rows, settings.score_model.folds
     stacked = _is_stacked(settings, size)
@@ -131,14 +142,14 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     if folds and size.own_validation:
         raise SettingsError(f"score_model.folds={folds}: the rows of the validation file serve the score; leave it out")
     if folds is None:
-        usual = FOLDS if size.rows < MOST_FOLDED else 0
+        usual = 2 if size.rows <= SMALL else 1 if size.rows < MOST_FOLDED else 0
         apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
         folds = usual if apart else 0
     folds = folds if stacked else 0
     if rows is None and not learns:
         rows = 0
     elif rows is None and folds:
-        rows = min(MOST_VALIDATION, size.rows // (3 if size.rows <= SMALL else 4))
+        rows = min(MOST_HELD_OUT, size.rows // (3 if size.rows <= SMALL else 4))
     elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         most = MOST_VALIDATION if stacked else MOST_TREE
@@ -149,18 +160,17 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     return rows, folds if rows else 0
 
 
-def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, small: bool) -> ScoreModelSettings:
+def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int) -> ScoreModelSettings:
     """Few rows support few hidden units, and need more passes for the same number of steps."""
     units = min(UNITS, max(4, rows // ROWS_PER_UNIT))
     passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, folds) * rows / BATCH))))
-    sampled = SAMPLED if small else 0
     return replace(
         given,
         folds=folds,
         continued_epochs=CONTINUED if given.continued_epochs is None else given.continued_epochs,
         hidden_units=given.hidden_units or units,
         epochs=given.epochs or passes,
-        negatives=sampled if given.negatives is None else given.negatives,
+        negatives=SAMPLED if given.negatives is None else given.negatives,
     )
 
 

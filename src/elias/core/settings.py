@@ -46,6 +46,10 @@ class NetworkSettings:
         "float32", "of the label classifiers in training; bfloat16: half the memory, stochastic rounding",
         choices=("float32", "bfloat16"),
     )  # fmt: skip
+    saved_precision: str | None = setting(
+        None, "of the label classifiers in the model folder; default: int8 under a stacked ranker, else as trained",
+        choices=PRECISIONS,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,10 @@ class EncoderSettings:
     """phi."""
 
     kind: str = setting("auto", "which encoder; auto: bag for texts, vectors for vectors", choices=ENCODERS)
-    dim: int = setting(512, "dimension of phi (bag, hybrid, sparse vectors)", letter="d", low=1)
+    dim: int | None = setting(
+        None, "dimension of phi (bag, hybrid, sparse vectors); default: 256 under a stacked ranker, else 512",
+        letter="d", low=1,
+    )  # fmt: skip
     dropout: float = setting(0.5, "dropout on phi", low=0.0, high=0.99)
     head: str = setting(
         "residual", "residual: a learned layer, then length normalization; none: phi is the pooled vector, as in the "
@@ -216,7 +223,7 @@ class KNNSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRankerSettings:
-    """One sparse linear classifier per label. Cost, iterations and min_weight are those of the label tree too.
+    """One sparse linear classifier per label. Cost and iterations are those of the label trees too.
 
     All but `negatives` hold for the published ranker too.
     """
@@ -231,10 +238,14 @@ class LinearRankerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTreeSettings:
-    """A tree of linear classifiers over the labels: one more feature."""
+    """Trees of linear classifiers over the labels: the mean of their path scores is a feature."""
 
-    enabled: bool = setting(True, "train a label tree and use its path score as a feature")
-    leaf_size: int = setting(32, "maximum number of labels per leaf", low=1)
+    trees: int = setting(3, "number of label trees; 0: none", low=0, high=3)
+    leaf_size: int = setting(
+        32, "maximum number of labels per leaf of the first tree; each other tree has leaves twice as large", low=1
+    )
+    min_weight: float = setting(0.2, "weights below are dropped", low=0.0)
+    words_per_text: int = setting(512, "strongest words of a training text that its classifiers learn from", low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,16 +254,16 @@ class ScoreModelSettings:
 
     folds: int | None = setting(
         None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
-        "default: 2 from 400 to 100,000 rows, else 0; 0 with a validation file", low=0,
+        "default: 2 from 400 to 10,000 rows, 1 to 100,000, else 0; 0 with a validation file", low=0,
     )  # fmt: skip
     continued_epochs: int | None = setting(
         None, "epochs of stage 2 with all rows, from the network of the first fold; 0: a network from the start", low=0
     )
     hidden_units: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
-    epochs: int | None = setting(None, "passes over the held-out rows; default: 60, or more for few rows", low=1)
+    epochs: int | None = setting(None, "passes over the held-out rows; default: 40, or more for few rows", low=1)
     negatives: int | None = setting(
         None,
-        "wrong candidates per text and step, sampled; 0: all; default: 32 up to 10,000 rows, else 0",
+        "wrong candidates per text and step, sampled; 0: all; default: 32",
         low=0,
     )
 

@@ -1,11 +1,12 @@
-"""Margins of the linear ranker and paths of the label tree on the CPU, of the candidates of one text.
+"""Margins of the linear ranker and paths of the label trees on the CPU, of the candidates of one text.
 
     margin(x, l) = w_l . x + b_l                                  the linear ranker's
-    path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin of the tree)^3,  at least LOWEST
+    path(x, l)   = mean over the trees of the sum over l and the nodes above it of -max(0, 1 - margin of the tree)^3,
+                   at least LOWEST in each tree
 
-Both are linear in the same words, so their weights lie side by side and are read once. The weights of common words are
+All are linear in the same words, so their weights lie side by side and are read once. The weights of common words are
 stored by label: one place in memory per label, fetched ahead. Any other word has a list of labels; lists are summed
-over all labels, and so are the nodes of the tree.
+over all labels, and so are the nodes of the trees.
 
     sum_margins     the words that are not common, over all labels, and the paths of all nodes
     label_margins   the candidates
@@ -28,25 +29,29 @@ LOWEST = np.float32(-10.0)  # of a path: what is worse is all the same
 AHEAD = 6  # labels whose rows are fetched before they are read
 
 
+COLUMNS = 4  # the ranker and at most three trees; a constant, so that loops over it are unrolled
+
+
 class MarginTable(NamedTuple):
-    """Ranker (0) and tree (1) of the labels, and the nodes of the tree; without parents there is no tree."""
+    """Ranker (0) and trees (1, 2, 3) of the labels, and the nodes of all trees."""
 
     column_of: np.ndarray  # int32 [W]: number of a common word, -1 of any other
-    codes: np.ndarray  # [L, 2 * common words]: int16, or float32 where nothing may be rounded
-    steps: np.ndarray  # float32 [common words, 2]: weight = step * code
+    codes: np.ndarray  # [L, COLUMNS * common words]: int16, or float32 where nothing may be rounded
+    steps: np.ndarray  # float32 [W, COLUMNS]: weight = step * code
     indptr: np.ndarray  # int64 [W + 1]: lists of the others
     labels: np.ndarray  # uint32
-    weights: np.ndarray  # float32 [pairs, 2]
-    biases: np.ndarray  # float32 [L, 2]
+    listed: np.ndarray  # [pairs, COLUMNS]: codes, of the same type
+    biases: np.ndarray  # float32 [L, COLUMNS]
     nodes: NamedTuple  # Postings: from words to nodes
     node_biases: np.ndarray  # float32 [nodes]
-    parents: np.ndarray  # int32 [L + nodes]: a row after the own one, or -1
+    leaf_of: np.ndarray  # int32 [L, trees]: the node that a label is in, -1 where it is in none
+    parents: np.ndarray  # int32 [nodes]: a later node, or -1
 
 
 class MarginSums(NamedTuple):
     """What one thread writes while it adds up."""
 
-    sums: np.ndarray  # float32 [L, 2], zero between texts
+    sums: np.ndarray  # float32 [L, COLUMNS], zero between texts
     nodes: np.ndarray  # float32 [nodes], any content
 
 
@@ -66,13 +71,16 @@ def margin_rows(start, stop, x_indptr, x_words, x_values, table, summed, labels,
 @njit(cache=True, nogil=True)
 def sum_margins(x_words, x_values, table, summed):  # type: ignore[no-untyped-def]
     """Sums over the words that are not common, of all labels, and the paths of all nodes."""
-    sums, weights = summed.sums, table.weights
+    sums, listed = summed.sums, table.listed
+    factors = np.empty(COLUMNS, dtype=np.float32)
     for j in range(len(x_words)):
         word, value = x_words[j], x_values[j]
+        for which in range(COLUMNS):
+            factors[which] = value * table.steps[word, which]
         for place in range(table.indptr[word], table.indptr[word + 1]):
             label = table.labels[place]
-            sums[label, 0] += value * weights[place, 0]
-            sums[label, 1] += value * weights[place, 1]
+            for which in range(COLUMNS):
+                sums[label, which] += factors[which] * np.float32(listed[place, which])
     if len(table.parents):
         climb_nodes(x_words, x_values, table, summed.nodes)
 
@@ -80,7 +88,7 @@ def sum_margins(x_words, x_values, table, summed):  # type: ignore[no-untyped-de
 @njit(cache=True, nogil=True)
 def climb_nodes(x_words, x_values, table, nodes):  # type: ignore[no-untyped-def]
     """The path of every node, from the top down."""
-    postings, first = table.nodes, len(table.biases)
+    postings = table.nodes
     nodes[:] = table.node_biases
     for j in range(len(x_words)):
         word, value = x_words[j], x_values[j]
@@ -90,7 +98,7 @@ def climb_nodes(x_words, x_values, table, nodes):  # type: ignore[no-untyped-def
         for place in range(postings.indptr[word], postings.indptr[word + 1]):
             nodes[postings.labels[place]] += value * postings.weights[place]
     for node in range(len(nodes) - 1, -1, -1):  # parents come after their children
-        nodes[node] = below(table.parents[first + node] - first, nodes, nodes[node])
+        nodes[node] = below(table.parents[node], nodes, nodes[node])
 
 
 @njit(cache=True, nogil=True)
@@ -104,43 +112,49 @@ def below(parent, nodes, margin):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def label_margins(x_words, x_values, table, summed, labels, margin, path):  # type: ignore[no-untyped-def]
     """margin and path of some labels of a text that was summed up; path is 0 where there is no tree."""
-    at, by_ranker, by_tree, lines = common_words(x_words, x_values, table)
-    sums, biases, first = summed.sums.reshape(-1), table.biases.reshape(-1), len(table.biases)
+    at, factors, lines = common_words(x_words, x_values, table)
+    sums, biases, trees = summed.sums.reshape(-1), table.biases.reshape(-1), table.leaf_of.shape[1]
     flat, width = table.codes.reshape(-1), table.codes.shape[1]
+    own = np.empty(COLUMNS, dtype=np.float32)
     for column in range(len(labels)):
         if column + AHEAD < len(labels):
             ahead = np.int64(labels[column + AHEAD])
-            fetch_one(sums, 2 * ahead)
-            fetch_one(biases, 2 * ahead)
+            fetch_one(sums, COLUMNS * ahead)
+            fetch_one(biases, COLUMNS * ahead)
             for line in lines:
                 fetch_one(flat, ahead * width + line)
         label = np.int64(labels[column])
-        codes, ranker, tree = table.codes[label], sums[2 * label], sums[2 * label + 1]
+        codes = table.codes[label]
+        for which in range(COLUMNS):
+            own[which] = sums[COLUMNS * label + which]
         for i in range(len(at)):
-            ranker += by_ranker[i] * np.float32(codes[at[i]])
-            tree += by_tree[i] * np.float32(codes[at[i] + 1])
-        margin[column], path[column] = ranker + biases[2 * label], np.float32(0.0)
-        if len(table.parents):
-            found = below(table.parents[label] - first, summed.nodes, tree + biases[2 * label + 1])
-            path[column] = max(found, LOWEST)
+            for which in range(COLUMNS):
+                own[which] += factors[i, which] * np.float32(codes[at[i] + which])
+        margin[column] = own[0] + biases[COLUMNS * label]
+        total = np.float32(0.0)
+        for tree in range(trees):
+            leaf = table.leaf_of[label, tree]
+            total += max(below(leaf, summed.nodes, own[1 + tree] + biases[COLUMNS * label + 1 + tree]), LOWEST)
+        path[column] = total / np.float32(max(1, trees))
 
 
 @njit(cache=True, nogil=True)
 def common_words(x_words, x_values, table):  # type: ignore[no-untyped-def]
-    """(where the common words of a text are in a label's row, their factors of ranker and tree, one place a line)."""
+    """(where the common words of a text are in a label's row, their factors of ranker and trees, one place a line)."""
     at, lines = np.empty(len(x_words), dtype=np.int64), np.empty(len(x_words), dtype=np.int64)
-    by_ranker, by_tree = np.empty(len(at), dtype=np.float32), np.empty(len(at), dtype=np.float32)
+    factors = np.empty((len(at), COLUMNS), dtype=np.float32)
     count, n_lines, last, per_line = 0, 0, -1, LINE // table.codes.itemsize
     for j in range(len(x_words)):
         column = table.column_of[x_words[j]]
         if column >= 0:
-            at[count], by_ranker[count] = 2 * column, x_values[j] * table.steps[column, 0]
-            by_tree[count] = x_values[j] * table.steps[column, 1]
+            at[count] = COLUMNS * column
+            for which in range(COLUMNS):
+                factors[count, which] = x_values[j] * table.steps[x_words[j], which]
             if at[count] // per_line != last:
                 last, lines[n_lines] = at[count] // per_line, at[count]
                 n_lines += 1
             count += 1
-    return at[:count], by_ranker[:count], by_tree[:count], lines[:n_lines]
+    return at[:count], factors[:count], lines[:n_lines]
 
 
 @njit(cache=True, nogil=True)
@@ -154,4 +168,5 @@ def clear_margins(x_words, table, summed):  # type: ignore[no-untyped-def]
         return
     for word in x_words:
         for label in table.labels[table.indptr[word] : table.indptr[word + 1]]:
-            summed.sums[label, 0], summed.sums[label, 1] = np.float32(0.0), np.float32(0.0)
+            for which in range(COLUMNS):
+                summed.sums[label, which] = np.float32(0.0)

@@ -1,7 +1,7 @@
 """Transposes of sparse rows: from words to labels, common words as dense columns.
 
-Labels are read in ascending order, so the list of a word is in ascending order too. The pair versions transpose two
-matrices of the same shape side by side, an entry existing where either matrix has one.
+Labels are read in ascending order, so the list of a word is in ascending order too. `..._side_by_side` transposes
+several matrices (indptr, words, weights) of the same shape together, an entry existing where any of them has one.
 """
 
 from __future__ import annotations
@@ -36,52 +36,39 @@ def transpose(indptr, words, weights, column_of, starts, lists, listed, columns)
 
 
 @njit(cache=True, nogil=True)
-def sizes_of_pairs(indptr, words, weights, other_indptr, other_words, other_weights, n_words):  # type: ignore[no-untyped-def]
-    """(how many labels have each word in either matrix, the largest weight of each word in each, whatever its sign)."""
+def sizes_side_by_side(matrices, n_words, columns):  # type: ignore[no-untyped-def]
+    """(how many labels have each word in any matrix, the largest weight of each word in each, whatever its sign)."""
     sizes, last = np.zeros(n_words, dtype=np.int64), np.full(n_words, -1, dtype=np.int64)
-    largest = np.zeros((n_words, 2), dtype=np.float32)
-    for label in range(len(indptr) - 1):
-        _count_label(label, 0, indptr, words, weights, sizes, last, largest)
-        _count_label(label, 1, other_indptr, other_words, other_weights, sizes, last, largest)
+    largest = np.zeros((n_words, columns), dtype=np.float32)
+    for label in range(len(matrices[0][0]) - 1):
+        for which in range(len(matrices)):
+            indptr, words, weights = matrices[which]
+            for place in range(indptr[label], indptr[label + 1]):
+                word = words[place]
+                sizes[word] += last[word] != label
+                last[word], largest[word, which] = label, max(largest[word, which], abs(weights[place]))
     return sizes, largest
 
 
 @njit(cache=True, nogil=True)
-def _count_label(label, which, indptr, words, weights, sizes, last, largest):  # type: ignore[no-untyped-def]
-    for place in range(indptr[label], indptr[label + 1]):
-        word = words[place]
-        sizes[word] += last[word] != label
-        last[word], largest[word, which] = label, max(largest[word, which], abs(weights[place]))
-
-
-@njit(cache=True, nogil=True)
-def transpose_pairs(  # type: ignore[no-untyped-def]
-    indptr, words, weights, other_indptr, other_words, other_weights, column_of, steps, starts, codes, labels, pairs
-):
+def transpose_side_by_side(matrices, column_of, steps, starts, codes, labels, listed):  # type: ignore[no-untyped-def]
     """Fill the rows of common words (`codes`) and the lists of the others (from `starts`, which ends as their ends);
-    codes and pairs are zero before.
+    codes and lists are zero before.
     """
-    last = np.full(len(column_of), -1, dtype=np.int64)
-    to = column_of, steps, starts, codes, labels, pairs, last
-    for label in range(len(indptr) - 1):
-        _transpose_label(label, 0, indptr, words, weights, *to)
-        _transpose_label(label, 1, other_indptr, other_words, other_weights, *to)
-
-
-@njit(cache=True, nogil=True)
-def _transpose_label(  # type: ignore[no-untyped-def]
-    label, which, indptr, words, weights, column_of, steps, starts, codes, labels, pairs, last
-):
-    """The row of a label in one of the matrices; `last` is the label that each list ends with."""
-    for place in range(indptr[label], indptr[label + 1]):
-        word, column = words[place], column_of[words[place]]
-        if column >= 0:
-            put(codes, label, 2 * column + which, weights[place] / steps[column, which])
-            continue
-        if last[word] != label:
-            last[word], labels[starts[word]] = label, label
-            starts[word] += 1
-        pairs[starts[word] - 1, which] += weights[place]
+    last = np.full(len(column_of), -1, dtype=np.int64)  # the label that each list ends with
+    columns = steps.shape[1]
+    for label in range(len(matrices[0][0]) - 1):
+        for which in range(len(matrices)):
+            indptr, words, weights = matrices[which]
+            for place in range(indptr[label], indptr[label + 1]):
+                word, value = words[place], weights[place] / steps[words[place], which]
+                if column_of[word] >= 0:
+                    put(codes, label, columns * column_of[word] + which, value)
+                    continue
+                if last[word] != label:
+                    last[word], labels[starts[word]] = label, label
+                    starts[word] += 1
+                put(listed, starts[word] - 1, which, value)
 
 
 def put(codes: Any, label: Any, place: Any, value: Any) -> Any:

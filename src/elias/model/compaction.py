@@ -45,10 +45,11 @@ def compact(
     if precision not in (None, _precision(weights)):
         if isinstance(weights, QuantizedRows):
             raise InputError(
-                f"the classifiers are {weights.precision} already; compact the model they came from to {precision}"
+                f"the classifiers are {weights.precision} already; fit with network.saved_precision={precision}, or "
+                "compact the model they came from"
             )
         assert precision is not None
-        weights = QuantizedRows.of(weights.values.cpu().numpy(), precision, threads=network.threads)
+        weights = rounded(network, precision)
     index = network.learned_index()
     note = {"precision": _precision(weights), "edges": index.n_edges}
     if prune is not None or prune_below is not None:
@@ -72,6 +73,14 @@ def with_index(model: Model, index: LabelIndex, weights: EmbeddingTable | Quanti
         old.encoder, old.clusters, index, weights, old.classifier_biases, old.settings, threads=old.threads
     )
     return replace(model, network=network)
+
+
+def rounded(network: Network, precision: str) -> EmbeddingTable | QuantizedRows:
+    """The classifiers of a network that were not rounded, in `precision`."""
+    weights = network.classifier_weights
+    if isinstance(weights, QuantizedRows) or precision == "float32":
+        return weights
+    return QuantizedRows.of(weights.values.float().cpu().numpy(), precision, threads=network.threads)
 
 
 def _precision(weights: EmbeddingTable | QuantizedRows) -> str:

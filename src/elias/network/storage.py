@@ -55,10 +55,14 @@ def write_network(network: Network, folder: Path) -> None:
         {name: p.detach().cpu().numpy() for name, p in network.clusters.named_parameters()},
     )
     save_index(network.learned_index(), folder / "index.safetensors")
+    write_classifiers(network, folder)
+    write_json(folder / "network.json", {"search": asdict(network.settings)})
+
+
+def write_classifiers(network: Network, folder: Path) -> None:
     weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
     stored = weights.arrays() if isinstance(weights, QuantizedRows) else {"weights": weights.array()}
     write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})
-    write_json(folder / "network.json", {"search": asdict(network.settings)})
 
 
 def load_network(folder: Path, *, device: torch.device, threads: int) -> Network:

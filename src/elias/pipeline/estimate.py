@@ -112,7 +112,7 @@ class Workload:
         """d: the transformer's, that of the vectors, or a setting."""
         if settings.encoder.kind == "transformer" and self.transformer is not None:
             return self.transformer.size.hidden
-        return self.size.dense_dim or settings.encoder.dim
+        return self.size.dense_dim or known(settings.encoder.dim)
 
     def table_words(self, settings: Settings) -> int:
         """Rows of the table of word embeddings; a transformer has none."""
@@ -167,11 +167,12 @@ def _estimate(settings: Settings, work: Workload) -> Estimate:
         vectors = min(n_labels * settings.inverted_index.words_per_label, (size.pairs + label_texts) * words_per_text)
         memory["words of labels, ranker"] = int(3 * 8 * vectors) + 5 * size.rows * settings.linear_ranker.negatives
         passes = networks if settings.score_model.folds else 2
-        if settings.label_tree.enabled:
-            levels = max(1, int(np.ceil(np.log2(max(2, n_labels / settings.label_tree.leaf_size)) / 4)))
-            siblings = (size.pairs + label_texts) * (settings.label_tree.leaf_size // 2 + 5 * levels)
+        for number in range(settings.label_tree.trees):
+            leaf_size = settings.label_tree.leaf_size << number
+            levels = max(1, int(np.ceil(np.log2(max(2, n_labels / leaf_size)) / 4)))
+            siblings = (size.pairs + label_texts) * (leaf_size // 2 + 5 * levels)
             centroids = (size.pairs + label_texts) * words_per_text
-            memory["label tree"] = int(2 * 8 * centroids) + 5 * min(siblings, SIBLINGS_AT_A_TIME)
+            memory["label trees"] = int(2 * 8 * centroids) + 5 * min(siblings, SIBLINGS_AT_A_TIME)
             seconds += passes * PER_SIBLING_WORD * siblings * words_per_text
         if settings.knn.neighbors:
             memory["k-NN"] = int(2 * 8 * size.rows * min(words_per_text, settings.knn.words_per_text))

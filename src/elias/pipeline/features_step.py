@@ -282,7 +282,7 @@ def new_encoder(settings: Settings, train: Rows, bow: sp.csr_matrix | None) -> E
 
 def _new_bag(settings: Settings, bow: sp.csr_matrix) -> BagEncoder:
     wanted, threads = settings.encoder, known(settings.run.threads)
-    words = svd_embeddings(bow, wanted.dim, seed=settings.run.seed, threads=threads)
+    words = svd_embeddings(bow, known(wanted.dim), seed=settings.run.seed, threads=threads)
     return BagEncoder(
         torch.from_numpy(words),
         radius=wanted.radius,

@@ -27,15 +27,17 @@ from ..core.errors import InputError, RunError, SettingsError
 from ..core.files import link_or_copy, link_tree, read_object, remove, replacing
 from ..core.progress import SILENT, Progress, duration, progress_as_asked
 from ..core.recipes import read_recipe
-from ..core.settings import ELIAS, PUBLISHED, Settings
+from ..core.settings import ELIAS, PUBLISHED, Settings, known
 from ..dataset import Dataset
 from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
 from ..dataset.objects import dataset_from
 from ..evaluation.quality import advice, format_quality
+from ..model.compaction import rounded
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
+from ..network.storage import write_classifiers
 from ..ranking.published import PublishedRanker
 from .context import FitContext
 from .estimate import estimate_fit
@@ -146,8 +148,10 @@ def assembled(
     """The model as it will answer, from the folders of the steps. `ranking`: a folder is that of the paper's ranker."""
     data = context.data
     counts, n_train = data.training_counts()
+    trained = open_network(context, network.stage)
+    trained.classifier_weights = rounded(trained, known(context.settings.network.saved_precision))
     model = Model(
-        network=open_network(context, network.stage),
+        network=trained,
         labels=data.labels,
         label_counts=counts,
         stage1_clusters=read_clusters(network.clusters),
@@ -176,10 +180,12 @@ def model_step(context: FitContext, assemble: Callable[[], Model], steps: Sequen
             if file.name not in (*MARKS, OUT_OF_FOLD):
                 link_or_copy(file, folder / file.name)
         model = assemble()
+        write_classifiers(model.network, folder)  # in the precision of the model
         model.about["quality"] = read_quality(quality)[0]
         write_around_network(model, folder)
 
-    return context.run.step("90-model", {"data": context.data.name}, build, after=steps)
+    depends = {"data": context.data.name, "precision": context.settings.network.saved_precision}
+    return context.run.step("90-model", depends, build, after=steps)
 
 
 def _about(context: FitContext, features: FeatureSet, network: TrainedNetwork) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from .features_step import FeatureSet
 
 TYPICAL_WORDS = 8
 TINY = 1e-12
+OF_MODEL = "saved_precision"  # a setting of the network that step 90 uses, and no stage
 OF_EDGES = ("beta", "kappa", "logits")  # settings of the index that step 40 uses, and no stage
 
 
@@ -87,15 +88,18 @@ def cluster_step(context: FitContext, features: FeatureSet, name: str, after: Pa
     def build(folder: Path) -> None:
         with torch_threads(context.threads if settings.encoder.is_fine_tuned else 1):
             rows = features.bow if after is None else psi(features.bow, _phi(open_network(context, after), features))
+        centroids = label_centroids(rows, features.train.labels)
         clusters = balanced_clusters(
-            label_centroids(rows, features.train.labels),
+            centroids,
             n_clusters,
             seed=noise_seed(settings),
             members=np.bincount(features.train.labels.indices, minlength=len(context.data.labels)) > 0,
             iterations=settings.clustering.iterations,
             threads=context.threads,
         )
-        write_clusters(folder, features, clusters, n_clusters)
+        if after is not None:
+            centroids = label_centroids(features.bow, features.train.labels)
+        write_clusters(folder, clusters, typical_words(features, clusters, n_clusters, centroids))
 
     depends = {**vars(settings.clustering), "member": settings.run.member}
     return context.run.step(name, depends, build, after=[after or features.folder])
@@ -110,7 +114,7 @@ def extended_clusters_step(context: FitContext, features: FeatureSet, start: Tra
         members = np.bincount(labels.indices, minlength=labels.shape[1]) > 0
         centroids = sp.csr_matrix(label_centroids(features.bow, labels))
         clusters = extended_clusters(read_clusters(start.clusters), centroids, members, n_clusters)
-        write_clusters(folder, features, clusters, n_clusters)
+        write_clusters(folder, clusters, typical_words(features, clusters, n_clusters, centroids))
 
     return context.run.step("20-clusters", {}, build, after=[features.folder, start.stage])
 
@@ -185,13 +189,14 @@ def _stage_step(
 
     # Without them another kappa leaves stage 1 as it is; stage 2 depends on them by the edges it comes after.
     index = {key: value for key, value in vars(context.settings.index).items() if key not in OF_EDGES}
-    depends = {"stage": vars(stage.own), "index": index, "model": vars(context.settings.network)}
+    network = {key: value for key, value in vars(context.settings.network).items() if key != OF_MODEL}
+    depends = {"stage": vars(stage.own), "index": index, "model": network}
     return context.run.step(stage.name, depends, build, after=[after], scratch=[CHECKPOINT])
 
 
-def write_clusters(folder: Path, features: FeatureSet, clusters: np.ndarray, n_clusters: int) -> None:
+def write_clusters(folder: Path, clusters: np.ndarray, words: list[list[str]]) -> None:
     write_tensors(folder / "clusters.safetensors", {"cluster_of_label": clusters})
-    write_json(folder / "words.json", {"words": typical_words(features, clusters, n_clusters)})
+    write_json(folder / "words.json", {"words": words})
 
 
 def read_clusters(folder: Path) -> np.ndarray:
@@ -206,12 +211,13 @@ def _phi(network: Network, features: FeatureSet) -> np.ndarray:
     return np.concatenate([network.encoder.encode(features.train.prepared, batch).cpu().numpy() for batch in batches])
 
 
-def typical_words(features: FeatureSet, clusters: np.ndarray, n_clusters: int) -> list[list[str]]:
+def typical_words(
+    features: FeatureSet, clusters: np.ndarray, n_clusters: int, centroids: sp.csr_matrix | np.ndarray
+) -> list[list[str]]:
     """The words that tell a cluster's labels from all labels: largest h log(h / e), h their tf-idf weight in the
     cluster and e everywhere; none for vectors."""
     if features.vectorizer is None:
         return [[] for _ in range(n_clusters)]
-    centroids = label_centroids(features.bow, features.train.labels)
     words = features.vectorizer.words.words
     everywhere = np.asarray(centroids[np.flatnonzero(clusters >= 0)].mean(axis=0)).ravel()
     order = np.argsort(clusters, kind="stable")

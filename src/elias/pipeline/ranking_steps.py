@@ -1,6 +1,6 @@
 """Steps 60 to 82 of a run: ranking parts -> held-out predictions -> score model.
 
-    60-ranking       inverted index, k-NN, label tree and linear ranker of the training rows
+    60-ranking       inverted index, k-NN, label trees and linear ranker of the training rows
     65-held-out      candidates and features of the held-out rows; without test rows also what baselines answer to them
     70-score-model   learned on the held-out rows: those of 65, or of all folds; and out-of-fold predictions for them
     80-ranking       the ranking parts of all rows, held out or not: what the model answers with
@@ -35,7 +35,7 @@ from ..ranking.cross_fitting import HeldOutPredictions, fit_score_model
 from ..ranking.features import CandidateSizes, Features, RankingParts, candidate_features
 from ..ranking.inverted_index import InvertedIndex, build_inverted_index
 from ..ranking.knn import build_knn
-from ..ranking.label_tree import build_label_tree
+from ..ranking.label_tree import build_label_trees, save_trees
 from ..ranking.linear_ranker import save_ranker, train_ranker
 from ..ranking.reranker import NAME as SUMMARY
 from ..ranking.reranker import Reranker, load_parts
@@ -103,9 +103,12 @@ def _parts_step(context: FitContext, features: FeatureSet, name: str, *, every_r
 
     def build(folder: Path) -> None:
         rows = _all_rows(context, features) if every_row else _training_rows(features)
-        if s.label_tree.enabled:
-            options = {"leaf_size": s.label_tree.leaf_size, "seed": s.run.seed, "threads": context.threads}
-            build_label_tree(rows.bow, rows.labels, rows.excluded, s.linear_ranker, **options).save(folder)
+        if s.label_tree.trees:
+            trees = build_label_trees(
+                rows.bow, rows.labels, rows.excluded, s.linear_ranker, s.label_tree,
+                seed=s.run.seed, threads=context.threads,
+            )  # fmt: skip
+            save_trees(trees, folder)
         index = build_inverted_index(
             *_for_inverted_index(rows, context, features), words_per_label=s.inverted_index.words_per_label,
             label_text_weight=s.inverted_index.label_text_weight, threads=context.threads,
@@ -131,7 +134,7 @@ def _summary(s: Settings) -> dict[str, Any]:
         "network_candidates": s.ranking.network_candidates,
         "word_candidates": s.inverted_index.candidates,
         "knn": s.knn.neighbors > 0,
-        "label_tree": s.label_tree.enabled,
+        "label_trees": s.label_tree.trees,
     }
 
 
@@ -178,8 +181,8 @@ def _for_inverted_index(
 
 
 def _open_parts(context: FitContext, folder: Path, counts: np.ndarray, n_words: int) -> RankingParts:
-    flags = {name: _summary(context.settings)[name] for name in ("knn", "label_tree")}
-    return load_parts(folder, counts, n_words, flags, threads=context.threads)
+    has = {name: _summary(context.settings)[name] for name in ("knn", "label_trees")}
+    return load_parts(folder, counts, n_words, has, threads=context.threads)
 
 
 def open_reranker(context: FitContext, steps: RankingSteps, counts: np.ndarray, n_words: int) -> Reranker:

@@ -1,6 +1,7 @@
 """A model as it was after stage 1, from its run folder: fixed clusters, no ranker.
 
-What stage 2 is compared with.
+What stage 2 is compared with. Where the network went on from that of a fold, it is the stage 1 of that fold, which has
+not seen the held-out rows.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import RunError
+from ..core.predictions import PAD
 from ..index.label_index import LabelIndex
 from ..model.ensemble import Ensemble
 from ..model.model import Model
 from ..network.network import Network
 from ..network.storage import load_network
 
-STAGE1 = "30-stage1"
+STAGE1, FIRST_FOLD = "30-stage1", "fold-0"
 
 
 def run_folder_of(folder: Path) -> Path:
@@ -31,7 +33,10 @@ def run_folder_of(folder: Path) -> Path:
 def open_stage1(model: Model | Ensemble, run: Path) -> Model:
     """The network of stage 1 as a model of its own; of an ensemble that of member 0."""
     first = model.first
-    network = (run / "member-0" if isinstance(model, Ensemble) else run) / STAGE1 / "network"
+    own = run / "member-0" if isinstance(model, Ensemble) else run
+    # A network that goes on from that of a fold has no stage 1 of its own.
+    places = [own / STAGE1 / "network", own / FIRST_FOLD / STAGE1 / "network"]
+    network = next((path for path in places if path.is_dir()), places[0])
     if not network.is_dir():
         raise RunError(
             f"{network}: there is no such folder; keep the run folder that `elias fit` works in, or fit again"
@@ -43,10 +48,12 @@ def open_stage1(model: Model | Ensemble, run: Path) -> Model:
 
 
 def _same_data(model: Model, stage1: Network) -> bool:
-    """Whether labels, clusters and the tables of the encoder are those of the model."""
+    """Whether labels, clusters and the tables of the encoder are those of the model; a fold has not seen all labels."""
     if stage1.index.n_labels != len(model.labels) or stage1.encoder.kind != model.network.encoder.kind:
         return False
-    ours = LabelIndex.from_clusters(model.stage1_clusters, model.network.index.n_clusters)
+    seen = np.zeros(len(model.labels), dtype=bool)
+    seen[stage1.index.labels] = True
+    ours = LabelIndex.from_clusters(np.where(seen, model.stage1_clusters, PAD), model.network.index.n_clusters)
     edges = np.array_equal(ours.indptr, stage1.index.indptr) and np.array_equal(ours.labels, stage1.index.labels)
     sizes, theirs = (
         {name: tuple(table.values.shape) for name, table in one.encoder.tables().items()}

@@ -5,7 +5,7 @@
     cluster_score, edge_score   s_c and e of the strongest path over ALL clusters that have an edge to the label
     classifier                  sigmoid(w_l . phi + b_l)
     margin                      of the linear ranker
-    path                        of the label tree
+    path                        of the label trees
     combined, label_text, centroid    scores of the inverted index: v_l . x, t_l . x, c_l . x
     vote, nearest               k-NN: share of the votes, similarity of the nearest training text with the label
     log_count                   log(1 + n_l)
@@ -82,7 +82,7 @@ class RankingParts:
 
     inverted_index: InvertedIndex
     ranker: SparseRows
-    tree: LabelTree
+    trees: Sequence[LabelTree]
     knn: KNN
     counts: np.ndarray  # n_l
     texts: TrainingTexts | None = None  # excerpts of the texts that vote, for explanations
@@ -94,8 +94,8 @@ class RankingParts:
 
     @cached_property
     def margins(self) -> Margins:
-        """Of ranker and tree."""
-        return Margins(self.ranker, self.tree, self.inverted_index.n_words)
+        """Of ranker and trees."""
+        return Margins(self.ranker, self.trees, self.inverted_index.n_words)
 
     @cached_property
     def tables(self) -> WordTables:

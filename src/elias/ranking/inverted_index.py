@@ -139,7 +139,7 @@ def build_inverted_index(
     unit = normalize_rows(bow)
     is_label_text = kinds == KIND_LABEL_TEXT
     texts = normalize_rows(sp.csr_matrix(_members(labels, is_label_text) @ unit))
-    lengths, centroids = _centroids(_members(labels, ~is_label_text), unit, words_per_label)
+    lengths, centroids = _centroids(_members(labels, ~is_label_text), unit, words_per_label, threads)
     mixed = sp.csr_matrix(sp.diags(lengths) @ centroids + label_text_weight * texts)
     norms = _lengths(mixed)
     norms[norms == 0] = 1.0
@@ -156,14 +156,16 @@ def _members(labels: sp.csr_matrix, chosen: np.ndarray) -> sp.csr_matrix:
     return sp.csr_matrix(members)
 
 
-def _centroids(members: sp.csr_matrix, unit: sp.csr_matrix, most: int) -> tuple[np.ndarray, sp.csr_matrix]:
+def _centroids(
+    members: sp.csr_matrix, unit: sp.csr_matrix, most: int, threads: int
+) -> tuple[np.ndarray, sp.csr_matrix]:
     """(s, c) of each label, some labels at a time: all words of all labels at once may not fit into memory."""
     lengths, centroids = [], []
     for start in range(0, members.shape[0], LABELS_AT_ONCE):
         sums = sp.csr_matrix(members[start : start + LABELS_AT_ONCE] @ unit)
         sums.sort_indices()
         lengths.append(_lengths(sums))
-        centroids.append(normalize_rows(largest_entries(sums, most)))
+        centroids.append(normalize_rows(largest_entries(sums, most, threads=threads)))
     return np.concatenate(lengths), sp.csr_matrix(sp.vstack(centroids, format="csr"))
 
 

@@ -1,16 +1,18 @@
-"""The label tree: linear classifiers of a label against labels with similar texts, level by level.
+"""Label trees: linear classifiers of a label against labels with similar texts, level by level.
 
     leaves of at most 32 labels      balanced clusters of the labels' centroids; 16 of them have one parent, and so on
     margin(x, n) = w_n . x + b_n     of a label or a node n: its own texts against the other texts of its parent
     path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin)^3      (`margins.py`)
 
-The path is the logarithm of a product of the q of the paper's ranker, as in PECOS and Parabel. The linear ranker learns
-from what words retrieve wrongly, the tree from labels with similar texts; the score model takes both as features.
-In: tf-idf rows and their labels. Out: `LabelTree`.
+The path is the logarithm of a product of the q of the paper's ranker, as in PECOS and Parabel. Several trees with other
+clusters and larger leaves make other mistakes, so the feature is the mean of their paths
+(docs/experiments/several-label-trees.md). The linear ranker learns from what words retrieve wrongly, the trees from
+labels with similar texts; the score model takes both as features. In: tf-idf rows and their labels. Out: `LabelTree`s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,15 +24,16 @@ import scipy.sparse as sp
 from .. import kernels
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
-from ..core.settings import LinearRankerSettings
+from ..core.settings import LabelTreeSettings, LinearRankerSettings
 from ..encoders.centroids import label_centroids, rows_by_label
 from ..index.clustering import balanced_clusters
 from .linear_ranker import NO_POSITIVES, TrainingPairs, solve
-from .sparse_rows import SparseRows, stacked
+from .sparse_rows import SparseRows, largest_entries, stacked
 
 NAME = "label_tree.safetensors"
 FANOUT = 4  # a node has 2^4 children
 WIDEST = 5  # the top has 2^5 nodes at most
+WORDS = 512  # of the texts of a label, by which labels are clustered
 ITERATIONS = 8  # of a division of labels in two
 LOSS = "squared-hinge"
 TOLERANCE = 0.5  # tolerance of the solver; 0.1 takes half as long again and gains nothing (docs/experiments)
@@ -41,7 +44,7 @@ PIECES = 128  # of the nodes that threads take in turn
 
 @dataclass(frozen=True)
 class LabelTree:
-    """Rows 0 .. L - 1 are labels, those after them nodes, each level after the one below it. No rows: no tree.
+    """Rows 0 .. L - 1 are labels, those after them nodes, each level after the one below it.
 
     All labels in the tree are equally deep.
     """
@@ -49,36 +52,61 @@ class LabelTree:
     rows: SparseRows
     parents: np.ndarray  # int32 [L + nodes]: a row, or TOP
 
-    @classmethod
-    def empty(cls, n_words: int) -> LabelTree:
-        return cls(SparseRows.empty(n_words), np.empty(0, dtype=np.int32))
 
-    def save(self, folder: Path) -> None:
-        write_tensors(folder / NAME, {**self.rows.arrays("tree"), "parents": self.parents})
+def save_trees(trees: Sequence[LabelTree], folder: Path) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    for number, tree in enumerate(trees):
+        arrays |= {**tree.rows.arrays(f"tree{number}"), f"parents{number}": tree.parents}
+    write_tensors(folder / NAME, arrays)
 
-    @classmethod
-    def load(cls, folder: Path, *, n_labels: int, n_words: int) -> LabelTree:
-        path = folder / NAME
-        arrays, _ = read_tensors(path)
-        parents = arrays.get("parents", np.empty(0))
-        rows = SparseRows.from_arrays(arrays, "tree", path, len(parents), n_words)
+
+def load_trees(folder: Path, count: int, *, n_labels: int, n_words: int) -> tuple[LabelTree, ...]:
+    """The trees of a folder; refused where they do not fit a model with this number of labels and words."""
+    path, trees = folder / NAME, []
+    arrays, _ = read_tensors(path)
+    for number in range(count):
+        parents = arrays.get(f"parents{number}", np.empty(0))
+        rows = SparseRows.from_arrays(arrays, f"tree{number}", path, len(parents), n_words)
         inside = parents != TOP
         climbs = (parents >= n_labels) & (parents > np.arange(len(parents))) & (parents < len(parents))
         if parents.dtype != np.int32 or len(parents) < n_labels or not climbs[inside].all():
             raise ModelError(f"{path}: its parents do not fit the other files of this model; restore it from a copy")
-        return cls(rows, parents)
+        trees.append(LabelTree(rows, parents))
+    return tuple(trees)
+
+
+def build_label_trees(
+    bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, settings: LinearRankerSettings,
+    trees: LabelTreeSettings, *, seed: int = 0, threads: int = 1,
+) -> tuple[LabelTree, ...]:  # fmt: skip
+    """Trees of the same rows: each has clusters of its own, and leaves twice as large as the one before."""
+    settings = replace(settings, min_weight=trees.min_weight)
+    # A long text has a thousand words, most of them weak, and every text is a negative of many labels.
+    bow = largest_entries(bow, trees.words_per_text, threads=threads)
+    centroids = largest_entries(label_centroids(bow, labels), WORDS, threads=threads)
+    return tuple(
+        build_label_tree(
+            bow, labels, excluded, settings,
+            centroids=centroids, leaf_size=trees.leaf_size << number, seed=seed + number, threads=threads,
+        )
+        for number in range(trees.trees)
+    )  # fmt: skip
 
 
 def build_label_tree(
     bow: sp.csr_matrix, labels: sp.csr_matrix, excluded: sp.csr_matrix, settings: LinearRankerSettings, *,
-    leaf_size: int = 32, seed: int = 0, threads: int = 1,
+    centroids: sp.csr_matrix | np.ndarray | None = None, leaf_size: int = 32, seed: int = 0, threads: int = 1,
 ) -> LabelTree:  # fmt: skip
-    """The tree of some rows. Labels without a positive stay outside: no weights, no parent, a bias of -1."""
+    """The tree of some rows. Labels without a positive stay outside: no weights, no parent, a bias of -1.
+
+    `centroids`: of the labels, where they are known.
+    """
     texts = rows_by_label(labels)
     learned = np.diff(texts.indptr) > 0
     levels, settings = levels_of(int(learned.sum()), leaf_size), replace(settings, loss=LOSS, tolerance=TOLERANCE)
+    centroids = label_centroids(bow, labels) if centroids is None else centroids
     leaf_of = balanced_clusters(
-        label_centroids(bow, labels), 1 << levels[0], seed=seed, members=learned, iterations=ITERATIONS, threads=threads
+        centroids, 1 << levels[0], seed=seed, members=learned, iterations=ITERATIONS, threads=threads
     )
     parts, parents, masked = [], [], rows_by_label(excluded)
     groups = [leaf_of, *(np.arange(1 << here, dtype=np.int32) >> (here - above) for here, above in pairwise(levels))]

@@ -1,15 +1,17 @@
-"""Margins of the linear ranker and paths of the label tree for given labels, from one table.
+"""Margins of the linear ranker and paths of the label trees for given labels, from one table.
 
     margin(x, l) = w_l . x + b_l
-    path(x, l)   = sum over l and the nodes above it of -max(0, 1 - margin in the tree)^3,   at least LOWEST
+    path(x, l)   = mean over the trees of the path in each:
+                   sum over l and the nodes above it of -max(0, 1 - margin in the tree)^3,   at least LOWEST
 
-Both are linear in the words of a text, so their weights are stored side by side (`kernels/margins.py`): the weights of
-common words by label, quantized to 16 bits where there are many labels; any other word as a list of labels.
-In: the rows of a linear ranker and a `LabelTree`. Out: margins and paths.
+All are linear in the words of a text, so their weights are stored side by side (`kernels/margins.py`): the weights of
+common words by label, any other word as a list of labels; quantized to 16 bits where there are many labels.
+In: the rows of a linear ranker and some `LabelTree`s. Out: margins and paths.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ import scipy.sparse as sp
 
 from .. import kernels
 from .label_tree import TOP, LabelTree
-from .sparse_rows import QUANTIZED_FROM, SparseRows, csr_arrays, exact_columns
+from .sparse_rows import QUANTIZED_FROM, SparseRows, csr_arrays, exact_columns, stacked
 
 if TYPE_CHECKING:
     from ..kernels.margins import MarginSums, MarginTable
@@ -32,22 +34,22 @@ LOWEST = -10.0  # of a path: below, differences carry no information
 class Margins:
     """Holds no state of a query; any number of threads may call it."""
 
-    def __init__(self, ranker: SparseRows, tree: LabelTree, n_words: int) -> None:
-        self.ranker, self.tree, self.n_words = ranker, tree, n_words
+    def __init__(self, ranker: SparseRows, trees: Sequence[LabelTree], n_words: int) -> None:
+        self.ranker, self.trees, self.n_words = ranker, tuple(trees), n_words
 
     @cached_property
     def table(self) -> MarginTable:
         """As the kernels read it; made at the first call."""
         kind = np.int16 if len(self.ranker) >= QUANTIZED_FROM else np.float32
-        return margin_table(self.ranker, self.tree, self.n_words, np.dtype(kind))
+        return margin_table(self.ranker, self.trees, self.n_words, np.dtype(kind))
 
     def new_sums(self) -> MarginSums:
         """Scratch of one thread."""
-        from ..kernels.margins import MarginSums
+        from ..kernels.margins import COLUMNS, MarginSums
 
         n_labels = len(self.ranker)
-        n_nodes = max(0, len(self.tree.parents) - n_labels)
-        return MarginSums(np.zeros((n_labels, 2), dtype=np.float32), np.empty(n_nodes, dtype=np.float32))
+        n_nodes = sum(len(tree.parents) - n_labels for tree in self.trees)
+        return MarginSums(np.zeros((n_labels, COLUMNS), dtype=np.float32), np.empty(n_nodes, dtype=np.float32))
 
     def of(self, x: sp.csr_matrix, labels: np.ndarray, *, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """(margin, path) of the labels of each row, PAD after the last; 0 at PAD, and all paths 0 without a tree."""
@@ -66,48 +68,57 @@ class Margins:
         return margin, path
 
     def _paths_reference(self, x: sp.csr_matrix, labels: np.ndarray) -> np.ndarray:
-        """Label by label, up to the top of the tree."""
+        """Tree by tree and label by label, up to the top."""
         out = np.zeros(labels.shape, dtype=np.float32)
-        if len(self.tree.parents) == 0:
-            return out
-        margins = np.asarray((x @ self.tree.rows.to_csr().T).todense()) + self.tree.rows.biases
-        for row, column in zip(*np.nonzero(labels >= 0), strict=True):
-            node, total = labels[row, column], 0.0
-            while node != TOP:
-                total -= max(0.0, 1.0 - margins[row, node]) ** 3
-                node = self.tree.parents[node]
-            out[row, column] = max(total, LOWEST)
+        for tree in self.trees:
+            margins = np.asarray((x @ tree.rows.to_csr().T).todense()) + tree.rows.biases
+            for row, column in zip(*np.nonzero(labels >= 0), strict=True):
+                node, total = labels[row, column], 0.0
+                while node != TOP:
+                    total -= max(0.0, 1.0 - margins[row, node]) ** 3
+                    node = tree.parents[node]
+                out[row, column] += max(total, LOWEST) / len(self.trees)
         return out
 
 
-def margin_table(ranker: SparseRows, tree: LabelTree, n_words: int, kind: np.dtype) -> MarginTable:
-    """The table; `kind` of the numbers of common words is int16 or float32."""
-    from ..kernels.margins import MarginTable
-    from ..kernels.transpose import sizes_of_pairs, transpose_pairs
+def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, kind: np.dtype) -> MarginTable:
+    """The table; `kind` of its numbers is int16 or float32."""
+    from ..kernels.margins import COLUMNS, MarginTable
+    from ..kernels.transpose import sizes_side_by_side, transpose_side_by_side
 
     n_labels = len(ranker)
-    leaves, nodes = labels_and_nodes(tree.rows, n_labels)
-    matrices = (*_arrays(ranker), *_arrays(leaves))
-    sizes, largest = sizes_of_pairs(*matrices, n_words)
+    parts = [labels_and_nodes(tree.rows, n_labels) for tree in trees]
+    matrices = tuple(_arrays(rows) for rows in (ranker, *(leaves for leaves, _ in parts)))
+    sizes, largest = sizes_side_by_side(matrices, n_words, COLUMNS)
     common = np.flatnonzero(sizes * COMMON_SHARE > n_labels)
     column_of = np.full(n_words, -1, dtype=np.int32)
     column_of[common] = np.arange(len(common), dtype=np.int32)
-    steps = np.ones((len(common), 2), dtype=np.float32)
+    steps = np.ones((n_words, COLUMNS), dtype=np.float32)
     if kind == np.int16:
-        steps = np.where(largest[common] > 0, largest[common] / LARGEST_CODE, 1).astype(np.float32)
+        steps = np.where(largest > 0, largest / LARGEST_CODE, 1).astype(np.float32)
     indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
-    codes = np.zeros((n_labels, 2 * len(common)), dtype=kind)
-    labels, pairs = np.empty(indptr[-1], dtype=np.uint32), np.zeros((indptr[-1], 2), dtype=np.float32)
-    transpose_pairs(*matrices, column_of, steps, indptr[:-1].copy(), codes, labels, pairs)
-    biases = np.stack([ranker.biases, leaves.biases], axis=1)
-    by_word = exact_columns(nodes, NODE_SHARE)
-    return MarginTable(column_of, codes, steps, indptr, labels, pairs, biases, by_word, nodes.biases, tree.parents)
+    codes = np.zeros((n_labels, COLUMNS * len(common)), dtype=kind)
+    labels, listed = np.empty(indptr[-1], dtype=np.uint32), np.zeros((indptr[-1], COLUMNS), dtype=kind)
+    transpose_side_by_side(matrices, column_of, steps, indptr[:-1].copy(), codes, labels, listed)
+    biases = np.zeros((n_labels, COLUMNS), dtype=np.float32)
+    for which, rows in enumerate((ranker, *(leaves for leaves, _ in parts))):
+        biases[:, which] = rows.biases
+    nodes = stacked([SparseRows.empty(n_words), *(nodes for _, nodes in parts)])
+    starts = np.cumsum([0, *(len(nodes) for _, nodes in parts)])  # of the nodes of each tree among all
+    numbers = [
+        np.where(tree.parents == TOP, TOP, tree.parents - n_labels + start)
+        for tree, start in zip(trees, starts[:-1], strict=True)
+    ]
+    leaf_of = np.stack([found[:n_labels] for found in numbers], axis=1) if trees else np.empty((n_labels, 0))
+    parents = np.concatenate([np.empty(0), *(found[n_labels:] for found in numbers)])
+    return MarginTable(
+        column_of, codes, steps, indptr, labels, listed, biases, exact_columns(nodes, NODE_SHARE), nodes.biases,
+        np.ascontiguousarray(leaf_of, dtype=np.int32), parents.astype(np.int32),
+    )  # fmt: skip
 
 
 def labels_and_nodes(rows: SparseRows, n_labels: int) -> tuple[SparseRows, SparseRows]:
-    """The rows of the labels and of the nodes of a tree; without a tree, labels without weights and no nodes."""
-    if len(rows) == 0:
-        return SparseRows.empty(rows.n_words, n_labels), rows
+    """The rows of the labels and of the nodes of a tree."""
     end = rows.indptr[n_labels]
     leaves = rows.indptr[: n_labels + 1], rows.words[:end], rows.weights[:end], rows.biases[:n_labels]
     nodes = rows.indptr[n_labels:] - end, rows.words[end:], rows.weights[end:], rows.biases[n_labels:]
@@ -115,4 +126,8 @@ def labels_and_nodes(rows: SparseRows, n_labels: int) -> tuple[SparseRows, Spars
 
 
 def _arrays(rows: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return rows.indptr, rows.words, rows.weights
+    """Read-only, whether they are of a file or of memory, so that kernels see arrays of one type."""
+    views = rows.indptr.view(), rows.words.view(), rows.weights.view()
+    for view in views:
+        view.flags.writeable = False
+    return views

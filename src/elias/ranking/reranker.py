@@ -18,10 +18,11 @@ from ..core.errors import ModelError
 from ..core.files import read_object, write_json
 from ..core.predictions import ID_PARTS, PAD, Predictions
 from ..kernels.features import FEATURES
+from ..kernels.margins import COLUMNS
 from .features import CandidateSizes, Features, RankingParts
 from .inverted_index import InvertedIndex
 from .knn import KNN
-from .label_tree import LabelTree
+from .label_tree import load_trees, save_trees
 from .linear_ranker import load_ranker, q_of, save_ranker
 from .score_model import ReferenceScores, ScoreModel
 from .training_texts import TrainingTexts
@@ -80,7 +81,7 @@ class Reranker:
         """ranking.json: sizes, and which parts there are."""
         parts = self.parts
         sizes = {"network_candidates": self.network_candidates, "word_candidates": self.word_candidates}
-        has = {"knn": bool(parts.knn.neighbors), "label_tree": bool(len(parts.tree.parents))}
+        has = {"knn": bool(parts.knn.neighbors), "label_trees": len(parts.trees)}
         write_json(folder / NAME, {**sizes, **has})
 
     @property
@@ -93,37 +94,39 @@ class Reranker:
     ) -> Reranker:
         """`parts`: those of another model that has the same files; they are not read again."""
         path = folder / NAME
-        content = read_object(path, "network_candidates", "word_candidates", "knn", "label_tree")
+        content = read_object(path, "network_candidates", "word_candidates", "knn", "label_trees")
         sizes = {name: content[name] for name in ("network_candidates", "word_candidates")}
         if not all(type(size) is int and size > 0 for size in sizes.values()):
             raise ModelError(f"{path}: {' and '.join(sizes)} must be whole numbers above 0; restore the file")
-        flags = {name: content[name] for name in ("knn", "label_tree")}
-        if not all(type(flag) is bool for flag in flags.values()):
-            raise ModelError(f"{path}: {', '.join(flags)} must be true or false; restore the file")
+        has = {name: content[name] for name in ("knn", "label_trees")}
+        if type(has["knn"]) is not bool:
+            raise ModelError(f"{path}: knn must be true or false; restore the file")
+        if type(has["label_trees"]) is not int or not 0 <= has["label_trees"] < COLUMNS:
+            raise ModelError(f"{path}: label_trees must be a whole number from 0 to {COLUMNS - 1}; restore the file")
         if parts is None:
-            parts = load_parts(folder, counts, n_words, flags, threads=threads)
+            parts = load_parts(folder, counts, n_words, has, threads=threads)
         return cls(parts=parts, score_model=ScoreModel.load(folder), **sizes)
 
 
 def save_parts(parts: RankingParts, folder: Path) -> None:
     parts.inverted_index.save(folder)
     save_ranker(parts.ranker, folder)
-    if len(parts.tree.parents):
-        parts.tree.save(folder)
+    if parts.trees:
+        save_trees(parts.trees, folder)
     if parts.knn.neighbors:
         parts.knn.save(folder)
         if parts.texts is not None:
             parts.texts.save(folder)
 
 
-def load_parts(folder: Path, counts: np.ndarray, n_words: int, flags: dict[str, bool], *, threads: int) -> RankingParts:
-    """The parts in a folder; `flags` as in ranking.json: which there are."""
+def load_parts(folder: Path, counts: np.ndarray, n_words: int, has: dict[str, int], *, threads: int) -> RankingParts:
+    """The parts in a folder; `has` as in ranking.json: which there are."""
     size = {"n_labels": len(counts), "n_words": n_words}
-    knn = KNN.load(folder, **size, threads=threads) if flags["knn"] else KNN.empty(**size)
+    knn = KNN.load(folder, **size, threads=threads) if has["knn"] else KNN.empty(**size)
     return RankingParts(
         inverted_index=InvertedIndex.load(folder, **size, threads=threads),
         ranker=load_ranker(folder, **size),
-        tree=LabelTree.load(folder, **size) if flags["label_tree"] else LabelTree.empty(n_words),
+        trees=load_trees(folder, has["label_trees"], **size) if has["label_trees"] else (),
         knn=knn,
         counts=counts,
         texts=TrainingTexts.load(folder, n_texts=knn.n_texts),

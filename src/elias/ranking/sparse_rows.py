@@ -189,12 +189,19 @@ def exact_columns(rows: SparseRows, share: int) -> Postings:
     return Postings(indptr, lists, listed, column_of, columns, np.ones(len(chosen), dtype=np.float32))
 
 
-def largest_entries(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+def largest_entries(matrix: sp.csr_matrix, most: int, *, threads: int = 1) -> sp.csr_matrix:
     """Only the `most` largest entries of each row by absolute value; of equal ones the lower columns."""
     sizes = np.diff(matrix.indptr)
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))]).astype(matrix.indptr.dtype)
+    if kernels.serve():
+        from ..kernels.sparse_rows import keep_largest
+
+        indices, data = np.empty(indptr[-1], matrix.indices.dtype), np.empty(indptr[-1], matrix.data.dtype)
+        given = matrix.indptr, matrix.indices, matrix.data
+        kernels.run(keep_largest, len(sizes), threads, *given, indptr, indices, data)
+        return sp.csr_matrix((data, indices, indptr), shape=matrix.shape)
     rows = np.repeat(np.arange(matrix.shape[0]), sizes)
     order = np.lexsort((-np.abs(matrix.data), rows))
     within = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], sizes)
     kept = np.sort(order[within < most])
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
     return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
