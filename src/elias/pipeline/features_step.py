@@ -3,12 +3,15 @@
 What is held out is held out of everything: the vocabulary, the SVD, clusters and edges see training rows only. A fold
 of cross-fitting shares vocabulary and SVD, which know no labels, with the run around it; clusters, edges, weights and
 ranking parts of a fold see its training rows only.
+
+Where texts can be labels of each other (the dataset excludes own ids), a new text is no label yet. So in a fold the
+labels with the id of a held-out row are unknown: no training row has them, and no held-out row counts them as right.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +84,8 @@ def _write(context: FitContext, folder: Path) -> None:
         raise DataError(f"{data.name}: no training row has a label, so there is nothing to learn")
     parts = reserve_rows(context)
     write_tensors(folder / "split.safetensors", parts)
-    train = _train(data, parts, settings)
+    learned = rows_of(context, parts, "train")
+    train = _with_texts_of_labels(learned, data, settings)
     if train.labels.nnz == 0:
         aside = {name: len(parts[name]) for name in ("validation", "calibration") if len(parts[name])}
         counts = " and ".join(f"{count} {name}" for name, count in aside.items())
@@ -89,7 +93,7 @@ def _write(context: FitContext, folder: Path) -> None:
         message = f"no labeled row is left to train on after {counts} rows were set aside"
         raise DataError(f"{data.name}: {message}; label more rows" + (f", or set {remedy}" if remedy else ""))
     if context.tokens is not None:
-        tokens = context.tokens.of(parts["train"], _label_numbers(data.train.take(parts["train"]), data, settings))
+        tokens = context.tokens.of(parts["train"], _label_numbers(learned, data, settings))
         if context.whole is None:
             min_df, most = settings.features.min_df, settings.features.max_words
             vectorizer = TfIdf.fit_counts(tokens, min_df=min_df, max_words=most)
@@ -127,8 +131,12 @@ def _open(context: FitContext, folder: Path) -> FeatureSet:
     vectorizer = TfIdf.load(folder) if (folder / "vectorizer.json").exists() else None
     found: dict[str, TrainingRows] = {}
     bows: dict[str, sp.csr_matrix | np.ndarray] = {}
+    counts = np.zeros(len(data.labels), dtype=np.int64)
     for name in ("train", "validation", "calibration"):
-        rows = _train(data, parts, settings) if name == "train" else held_out_of(data).take(parts[name])
+        rows = rows_of(context, parts, name)
+        if name == "train":
+            counts = np.bincount(rows.labels.indices, minlength=len(data.labels))
+            rows = _with_texts_of_labels(rows, data, settings)
         inputs = inputs_of(rows, open_csr(folder / f"bow-{name}") if vectorizer is not None else None)
         with torch_threads(context.threads):
             prepared = encoder.prepare(inputs, folder / f"prepared-{name}", _Live(context.progress))
@@ -143,7 +151,7 @@ def _open(context: FitContext, folder: Path) -> FeatureSet:
         bow=bows["train"],
         bow_held_out=bows["calibration"],
         held_out_rows=parts["calibration"],
-        label_counts=np.bincount(data.train.labels[parts["train"]].indices, minlength=len(data.labels)),
+        label_counts=counts,
         vectorizer=vectorizer,
         folder=folder,
     )
@@ -214,9 +222,31 @@ def _evenly(rows: np.ndarray, wanted: int) -> np.ndarray:
     return chosen
 
 
-def _train(data: Dataset, parts: dict[str, np.ndarray], settings: Settings) -> Rows:
-    """The rows to learn from, label texts last."""
-    return _with_texts_of_labels(data.train.take(parts["train"]), data, settings)
+def rows_of(context: FitContext, parts: dict[str, np.ndarray], name: str) -> Rows:
+    """The rows of a part, in a fold without the labels that are unknown there."""
+    rows = (context.data.train if name == "train" else held_out_of(context.data)).take(parts[name])
+    return rows if context.whole is None else replace(rows, labels=known_in_fold(rows.labels, context.data, parts))
+
+
+def known_in_fold(labels: sp.csr_matrix, data: Dataset, parts: dict[str, np.ndarray]) -> sp.csr_matrix:
+    """Labels of rows [rows, L] without those that are unknown in a fold with these parts."""
+    if not data.settings.exclude_own_id:
+        return labels
+    known_there = np.ones(len(data.labels), dtype=labels.dtype)
+    known_there[unknown_labels(data, parts)] = 0
+    found = sp.csr_matrix(labels @ sp.diags_array(known_there), dtype=labels.dtype)
+    found.eliminate_zeros()
+    return found
+
+
+def unknown_labels(data: Dataset, parts: dict[str, np.ndarray]) -> np.ndarray:
+    """The labels that have the id of a row held out."""
+    ids = data.train.ids
+    if ids is None:
+        return NO_LABELS
+    held_out = np.concatenate([parts["validation"], parts["calibration"]]).tolist()
+    numbers = (data.labels.number_of.get(ids[row]) for row in held_out)
+    return np.array([number for number in numbers if number is not None], dtype=np.int64)
 
 
 def _with_texts_of_labels(rows: Rows, data: Dataset, settings: Settings) -> Rows:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..core.devices import torch_threads
 from ..core.files import read_object, read_tensors, write_json
@@ -34,7 +35,7 @@ from ..model.model import Model
 from ..ranking.score_model import ScoreModel
 from .context import FitContext
 from .features_step import STEP as FEATURES
-from .features_step import FeatureSet, all_rows, held_out_of
+from .features_step import FeatureSet, all_rows, held_out_of, known_in_fold
 from .network_steps import TrainedNetwork
 from .ranking_steps import BASELINES, OUT_OF_FOLD, RankingSteps, has_labeled_test_rows, kinds_of
 
@@ -171,6 +172,9 @@ def _out_of_fold(context: FitContext, ranking: RankingSteps) -> tuple[MeasuredRo
     if context.settings.split.near_duplicates and source is context.data.train:
         reasons.append("near-duplicates of half of the rows were held out with them")
     note = f"a low estimate: {'; '.join(reasons)}" if reasons else ""
-    rows = MeasuredRows(HELD_OUT, source.labels[numbers], source.excluded[numbers], note)
+    labels = [source.labels[split["calibration"]] for split in splits]
+    if context.settings.score_model.folds:
+        labels = [known_in_fold(found, context.data, split) for found, split in zip(labels, splits, strict=True)]
+    rows = MeasuredRows(HELD_OUT, sp.csr_matrix(sp.vstack(labels)[first]), source.excluded[numbers], note)
     found = Predictions(labels=arrays["labels"][first], scores=arrays["scores"][first])
     return rows, found, {name: labels[first] for name, labels in baselines.items()}
