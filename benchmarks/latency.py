@@ -1,16 +1,21 @@
-"""Latency of one text inside a process, from raw text to the 5 best labels, and of each step.
+"""Latency of one text inside a process, from raw text to the 5 best labels, and of each step; memory of `elias predict`.
 
     python benchmarks/latency.py models/debian --data datasets/debian-packages
 
 one text    `predict([text], 5)`, then its steps one by one: tf-idf, phi and clusters, candidates and features, score.
             CPU milliseconds beside wall ones: on a busy machine only the former compare.
 batches     `predict(texts, 5)` of 256 texts
+memory      peak of a process that imports torch, numba and elias; of `elias predict MODEL FILE` with every test text
 An ensemble is timed as a whole; steps are those of a model with the stacked ranker.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +88,33 @@ def measure(folder: Path, data: Path, count: int) -> list[dict[str, Any]]:
     return found
 
 
+PEAK = """
+import sys
+{body}
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1], file=sys.stderr)
+"""
+IMPORTS = "import torch, numba, elias, elias.model.model"
+PREDICT = "import elias.cli; sys.argv[0] = 'elias'; elias.cli.main()"
+
+
+def memory(folder: Path, data: Path) -> list[dict[str, Any]]:
+    """Peak memory of processes of their own, in MB."""
+    rows = elias.load_dataset(data).test
+    assert rows is not None
+    assert rows.texts is not None
+    with tempfile.TemporaryDirectory() as work:
+        texts = Path(work) / "texts.jsonl"
+        texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows.texts))
+        command = ["predict", str(folder), str(texts), "-o", str(Path(work) / "answers.jsonl"), "--quiet"]
+        found = []
+        for name, body, given in (("imports", IMPORTS, []), (f"predict {len(rows):,} texts", PREDICT, command)):
+            run = [sys.executable, "-c", PEAK.format(body=body), *given]
+            done = subprocess.run(run, capture_output=True, text=True, check=True)
+            found.append({"row": name, "peak MB": int(done.stderr.split()[-1]) * 1024e-6})
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return [*found, {"row": "model on disk", "peak MB": size / 1e6}]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
@@ -94,6 +126,7 @@ def main() -> None:
     args = parser.parse_args()
     about = machine()
     report(f"{args.model.name}; {about}", measure(args.model, args.data, args.texts), as_json=args.json)
+    report("memory", memory(args.model, args.data), as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from elias.core.errors import ModelError, RunError
 from elias.core.files import (
     FolderLock,
+    give_back,
     link_tree,
     read_json,
     read_object,
@@ -104,6 +105,22 @@ def test_mapped_arrays_can_be_written_to_and_the_file_stays(tmp_path: Path) -> N
     old = read_tensors(path)[0]["x"]
     write_tensors(path, {"x": np.zeros(4, dtype=np.float32)})  # over the mapped file
     assert old.tolist() == [0, 1, 2, 3]
+
+
+def test_memory_that_is_given_back_is_read_again(tmp_path: Path) -> None:
+    numbers = np.arange(1 << 20)
+    write_tensors(tmp_path / "numbers.safetensors", {"numbers": numbers, "none": numbers[:0]})
+    arrays, _ = read_tensors(tmp_path / "numbers.safetensors")
+
+    def resident() -> int:
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(fields["RssFile"].split()[0]) << 10
+
+    np.testing.assert_array_equal(arrays["numbers"], numbers)
+    before = resident()
+    give_back(arrays["numbers"][5:], arrays["none"], numbers)
+    assert resident() < before - numbers.nbytes // 2
+    np.testing.assert_array_equal(arrays["numbers"], numbers)
 
 
 @pytest.mark.parametrize("dtype", [*"fdeilhb", "u1", "?"])

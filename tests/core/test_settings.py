@@ -95,8 +95,8 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
         (399, {}, {}, (0, 0)),  # too few to learn from
         (400, {}, {}, (133, 2)),
         (10_000, {}, {}, (3333, 2)),
-        (10_001, {}, {}, (2500, 1)),
-        (99_999, {}, {}, (8000, 1)),
+        (10_001, {}, {}, (2500, 2)),
+        (99_999, {}, {}, (8000, 2)),
         (100_000, {}, {}, (4000, 0)),
         (50_000, {"score_model.folds": 0}, {}, (3125, 0)),
         (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
@@ -202,7 +202,7 @@ def test_the_chosen_settings_are_described() -> None:
         "mine: 20,000 training rows, 1,000 labels with training rows, 60,000 pairs, 900 label texts"
     )
     assert "encoder bag, d=256; C=8 clusters, kappa=1250 edges each; alpha=10, beta=125" in shown
-    assert "validation: 0 rows held out; score model: 1 x 5000 rows" in shown
+    assert "validation: 0 rows held out; score model: 2 x 5000 rows" in shown
     dense = DataSize(rows=20_000, labels=1000, pairs=60_000, has_texts=False, dense_dim=64, own_validation=700)
     shown = describe(resolve(Settings(), dense), dense, "mine")
     assert "encoder vectors, d=64" in shown

@@ -242,6 +242,20 @@ def test_a_loaded_bag_can_learn_and_leaves_its_file_alone(tmp_path: Path, bag: B
     assert (tmp_path / "encoder.safetensors").read_bytes() == before
 
 
+def test_a_bag_with_rounded_words(tmp_path: Path, bag: BagEncoder, bow: sp.csr_matrix) -> None:
+    rounded, rows = bag.rounded(), np.arange(bow.shape[0])
+    assert rounded.words.values.dtype == torch.bfloat16
+    expected = bow.toarray() @ rounded.words.values.float().numpy()
+    for definition in (False, True):
+        with kernels.reference(definition):
+            np.testing.assert_allclose(rounded.h(bow, rows), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(rounded.encode(bow, rows), bag.encode(bow, rows), rtol=0, atol=2e-2)
+    rounded.save(tmp_path)
+    again = BagEncoder.load(tmp_path)
+    assert torch.equal(again.words.values, rounded.words.values)
+    assert torch.equal(again.encode(bow, rows), rounded.encode(bow, rows))
+
+
 def test_wrong_inputs_are_named(bag: BagEncoder, dense: DenseEncoder, bow: sp.csr_matrix) -> None:
     with pytest.raises(InputError, match="dense vectors"):
         bag.prepare(Inputs(vectors=np.zeros((2, DIM))))

@@ -90,7 +90,8 @@ def test_solved_to_the_end_the_features_are_the_same(
     assert len(fast) > 1000
     ours, theirs = (np.array([found[pair] for pair in fast]) for found in (fast, slow))
     for place, name in enumerate(FEATURES):
-        np.testing.assert_allclose(ours[:, place], theirs[:, place], rtol=0, atol=1e-4, err_msg=name)
+        atol = 5e-4 if name in ("margin", "path") else 1e-4  # their files hold 16-bit codes
+        np.testing.assert_allclose(ours[:, place], theirs[:, place], rtol=0, atol=atol, err_msg=name)
         assert np.ptp(theirs[:, place]) > 0 or name == "label_text", "these labels have no texts"
 
 

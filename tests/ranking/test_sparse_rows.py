@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from elias import kernels
 from elias.core.errors import ModelError
+from elias.core.files import read_tensors, write_tensors
 from elias.ranking.sparse_rows import SparseRows, exact_columns, largest_entries, postings_with_columns, stacked
 from helpers.sparse_data import sparse
 
@@ -52,6 +53,36 @@ def test_rows_are_stacked() -> None:
     both = stacked([SparseRows.from_csr(first, np.arange(4)), SparseRows.empty(6), SparseRows.from_csr(second)])
     np.testing.assert_array_equal(both.to_csr().toarray(), np.vstack([first.toarray(), second.toarray()]))
     assert both.biases.tolist() == [0, 1, 2, 3, 0, 0, 0]
+
+
+@pytest.mark.parametrize("n_words", [9, 70_000])  # words of 16 bits, and more than those can number
+def test_coded_rows_are_nearly_the_rows(n_words: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    weights = sp.csr_matrix(sp.hstack([sparse(rng, 12, 9, signed=True), sp.csr_matrix((12, n_words - 9))]))
+    rows = SparseRows.from_csr(weights, rng.normal(size=12))
+    coded, x = rows.coded(), sp.csr_matrix(sparse(rng, 5, 9))
+    x.resize(5, n_words)
+    step = np.abs(weights).max(axis=1).toarray() / 32767
+    assert (np.abs(coded.to_csr() - rows.to_csr()) <= 0.51 * step).all()
+    assert coded.words.dtype == (np.uint16 if n_words == 9 else np.int32)
+    assert coded.coded() is coded
+    labels = rng.integers(-1, 12, size=(5, 7))
+    np.testing.assert_array_equal(coded.products(x, labels), coded.decoded().products(x, labels))
+    np.testing.assert_allclose(coded.products(x, labels), rows.products(x, labels), atol=1e-3)
+    asked = np.arange(12), np.arange(9)
+    np.testing.assert_array_equal(coded.entries(*asked), coded.decoded().entries(*asked))
+    write_tensors(tmp_path / "rows.safetensors", coded.arrays("r"))
+    arrays, _ = read_tensors(tmp_path / "rows.safetensors")
+    again = SparseRows.from_arrays(arrays, "r", tmp_path, 12, n_words)
+    for one, other in zip(vars(again).values(), vars(coded).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ModelError, match="does not fit"):
+        SparseRows.from_arrays({**arrays, "r.steps": arrays["r.steps"][1:]}, "r", tmp_path, 12, n_words)
+
+
+def test_rows_without_words_are_coded() -> None:
+    rows = SparseRows.empty(4, 3)
+    assert rows.coded().decoded().to_csr().nnz == 0
 
 
 # -- columns of common words ------------------------------------------------------------------------------------------

@@ -13,15 +13,16 @@ from .errors import SettingsError
 from .settings import NETWORK_ALONE, ONE_VERSUS_ALL, PUBLISHED, STACKED, ScoreModelSettings, Settings, StageSettings
 
 MOST_VALIDATION = 4000  # rows, as in the authors' program
-MOST_HELD_OUT = 8000  # rows of the one fold that larger data have
+MOST_HELD_OUT = 8000  # rows of each fold
 MOST_TREE = 5000  # calibration rows of the published ranker, as in the paper
 FEWEST = 100  # calibration rows to fit a final score on
+FOLDS = 2
 MOST_FOLDED = 100_000  # training rows from which one split is enough
 DIM, DIM_OF_STACKED = 512, 256  # d; a stacked ranker loses nothing with less
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 40, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold
-SMALL = 10_000  # training rows up to which there are two folds, and few epochs with a validation file too
+SMALL = 10_000  # training rows up to which folds are thirds, and there are few epochs with a validation file too
 SAMPLED = 32  # wrong candidates per text and step of the score model
 
 
@@ -133,7 +134,7 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     """(calibration rows, folds): what the score model, or T of the published ranker, is fitted on.
 
     One held-out split is too small to fit the score model on, and too large to lose, so folds are held out, each of a
-    network of its own (cross-fitting), and the model itself trains on all rows: two folds of few rows, one of more.
+    network of its own (cross-fitting), and the model itself trains on all rows.
     The published ranker has one split: a tree of depth 5 needs fewer rows.
     """
     rows, folds = settings.split.calibration_rows, settings.score_model.folds
@@ -142,7 +143,7 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     if folds and size.own_validation:
         raise SettingsError(f"score_model.folds={folds}: the rows of the validation file serve the score; leave it out")
     if folds is None:
-        usual = 2 if size.rows <= SMALL else 1 if size.rows < MOST_FOLDED else 0
+        usual = FOLDS if size.rows < MOST_FOLDED else 0
         apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
         folds = usual if apart else 0
     folds = folds if stacked else 0

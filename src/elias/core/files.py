@@ -13,6 +13,7 @@ import errno
 import fcntl
 import filecmp
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -213,6 +214,16 @@ def _mapped(path: Path, entry: Mapping[str, Any], base: int, size: int) -> np.nd
     if start == stop:  # an empty file region cannot be mapped
         return np.empty(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="c", offset=base + start, shape=shape).view(np.ndarray)
+
+
+def give_back(*arrays: np.ndarray) -> None:
+    """Release the memory of memory-mapped arrays that were only read; they are read from the file when used again."""
+    for array in arrays:
+        mapped: Any = array
+        while isinstance(mapped, np.ndarray):
+            mapped = mapped.base
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class FolderLock:

@@ -25,6 +25,7 @@ from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.ragged import take_rows
+from ..core.rounding import as_array, as_tensor
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head
 
@@ -63,13 +64,20 @@ class BagEncoder:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Parameters by name, for a file."""
-        return {"words": self.words.values.cpu().numpy()} | self.head.arrays()
+        return {"words": as_array(self.words.values.cpu())} | self.head.arrays()
+
+    def rounded(self) -> BagEncoder:
+        """The same with its word vectors in bfloat16, for a smaller model. It is not trained further."""
+        words = self.words.values.to(torch.bfloat16)
+        encoder = BagEncoder(words, radius=self.head.radius, dropout=self.head.dropout, threads=self.words.threads)
+        encoder.head = self.head
+        return encoder
 
     @classmethod
     def load(cls, folder: Path, *, threads: int = 1) -> BagEncoder:
         about: dict[str, Any] = read_json(folder / "encoder.json")
         arrays, _ = read_tensors(folder / "encoder.safetensors")
-        words = torch.from_numpy(arrays.pop("words"))
+        words = as_tensor(arrays.pop("words"))
         encoder = cls(words, radius=float(about["radius"]), dropout=float(about["dropout"]), threads=threads)
         encoder.head.take_arrays(arrays)
         return encoder
@@ -83,11 +91,27 @@ class BagEncoder:
         words, weights, offsets = take_rows(prepared, rows)
         device = self.words.values.device
         if context is None:
+            if self.words.values.dtype == torch.bfloat16:
+                return self._rounded_h(words, weights, offsets)
             arrays = (upload(array, device) for array in (words, offsets[:-1], weights))
             words_N, offsets_B, weights_N = arrays
             table = self.words.values
             return F.embedding_bag(words_N.long(), table, offsets_B, mode="sum", per_sample_weights=weights_N)
         return bag_of_rows(self.words, words, offsets, upload(weights, device), context.buffer)
+
+    def _rounded_h(self, words: np.ndarray, weights: np.ndarray, offsets: np.ndarray) -> Tensor:
+        """h from word vectors in bfloat16, summed in float32."""
+        device = self.words.values.device
+        if kernels.serve(device):
+            from ..kernels.bag import forward
+
+            h_BD = np.empty((len(offsets) - 1, self.dim), dtype=np.float32)
+            kernels.run(forward, len(h_BD), self.words.threads, offsets, words, weights, self.words.array(), h_BD)
+            return torch.from_numpy(h_BD)
+        unique, inverse = np.unique(words, return_inverse=True)
+        rows = self.words.gather(upload(unique.astype(np.int64), device))
+        words_N, offsets_B, weights_N = (upload(a, device) for a in (inverse.astype(np.int64), offsets[:-1], weights))
+        return F.embedding_bag(words_N, rows, offsets_B, mode="sum", per_sample_weights=weights_N)
 
     def take(self, prepared: sp.csr_matrix, rows: np.ndarray) -> sp.csr_matrix:
         words, weights, offsets = take_rows(prepared, rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from .numbers import as_float
 from .steps import FAST
 
 
@@ -21,7 +22,7 @@ def forward(start, stop, offsets, words, weights, table, h_BD):  # type: ignore[
         for i in range(offsets[row], offsets[row + 1]):
             embedding, weight = table[words[i]], weights[i]
             for d in range(dim):
-                h[d] += weight * embedding[d]
+                h[d] += weight * as_float(embedding[d])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -36,13 +36,14 @@ class MarginTable(NamedTuple):
     """Ranker (0) and trees (1, 2, 3) of the labels, and the nodes of all trees."""
 
     column_of: np.ndarray  # int32 [W]: number of a common word, -1 of any other
-    codes: np.ndarray  # [L, COLUMNS * common words]: int16, or float32 where nothing may be rounded
+    codes: np.ndarray  # [L, COLUMNS * common words]: int8, or float32 where nothing may be rounded
     steps: np.ndarray  # float32 [W, COLUMNS]: weight = step * code
     indptr: np.ndarray  # int64 [W + 1]: lists of the others
     labels: np.ndarray  # uint32
     listed: np.ndarray  # [pairs, COLUMNS]: codes, of the same type
     biases: np.ndarray  # float32 [L, COLUMNS]
-    nodes: NamedTuple  # Postings: from words to nodes
+    nodes: NamedTuple  # Postings: from words to nodes; weights and columns are codes of the same type
+    node_steps: np.ndarray  # float32 [W]
     node_biases: np.ndarray  # float32 [nodes]
     leaf_of: np.ndarray  # int32 [L, trees]: the node that a label is in, -1 where it is in none
     parents: np.ndarray  # int32 [nodes]: a later node, or -1
@@ -91,12 +92,12 @@ def climb_nodes(x_words, x_values, table, nodes):  # type: ignore[no-untyped-def
     postings = table.nodes
     nodes[:] = table.node_biases
     for j in range(len(x_words)):
-        word, value = x_words[j], x_values[j]
-        column = postings.column_of[word]
+        word = x_words[j]
+        column, value = postings.column_of[word], x_values[j] * table.node_steps[word]
         if column >= 0:
             add_one(nodes, postings.codes[column], value)
         for place in range(postings.indptr[word], postings.indptr[word + 1]):
-            nodes[postings.labels[place]] += value * postings.weights[place]
+            nodes[postings.labels[place]] += value * np.float32(postings.weights[place])
     for node in range(len(nodes) - 1, -1, -1):  # parents come after their children
         nodes[node] = below(table.parents[node], nodes, nodes[node])
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .numbers import as_float
 from .steps import FAST
 
 LEAST = np.float32(1e-12)  # of a length that is divided by
@@ -23,7 +24,7 @@ AT_ONCE = 8  # texts for which weights are read once
 class QueryWeights(NamedTuple):
     """The weights, float32; a Linear's rows are its outputs."""
 
-    words: np.ndarray  # E [W, D]
+    words: np.ndarray  # E [W, D]; or the bits of bfloat16
     residual: np.ndarray  # R [D, D]
     residual_bias: np.ndarray  # r
     clusters: np.ndarray  # W_C [C, D]
@@ -73,7 +74,7 @@ def residual_gelu(n, moved, radius, phi):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True, fastmath=FAST)
 def add_scaled(total, row, value):  # type: ignore[no-untyped-def]
     for d in range(len(total)):
-        total[d] += value * row[d]
+        total[d] += value * as_float(row[d])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

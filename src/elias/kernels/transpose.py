@@ -1,7 +1,8 @@
 """Transposes of sparse rows: from words to labels, common words as dense columns.
 
 Labels are read in ascending order, so the list of a word is in ascending order too. `..._side_by_side` transposes
-several matrices (indptr, words, weights) of the same shape together, an entry existing where any of them has one.
+several matrices of the same shape together, an entry existing where any of them has one; each is (indptr, words,
+weights, steps), its weights count in steps of their row.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def sizes_side_by_side(matrices, n_words, columns):  # type: ignore[no-untyped-d
     largest = np.zeros((n_words, columns), dtype=np.float32)
     for label in range(len(matrices[0][0]) - 1):
         for which in range(len(matrices)):
-            indptr, words, weights = matrices[which]
+            indptr, words, weights, row_steps = matrices[which]
             for place in range(indptr[label], indptr[label + 1]):
-                word = words[place]
+                word, value = words[place], row_steps[label] * np.float32(weights[place])
                 sizes[word] += last[word] != label
-                last[word], largest[word, which] = label, max(largest[word, which], abs(weights[place]))
+                last[word], largest[word, which] = label, max(largest[word, which], abs(value))
     return sizes, largest
 
 
@@ -59,9 +60,10 @@ def transpose_side_by_side(matrices, column_of, steps, starts, codes, labels, li
     columns = steps.shape[1]
     for label in range(len(matrices[0][0]) - 1):
         for which in range(len(matrices)):
-            indptr, words, weights = matrices[which]
+            indptr, words, weights, row_steps = matrices[which]
             for place in range(indptr[label], indptr[label + 1]):
-                word, value = words[place], weights[place] / steps[words[place], which]
+                word = words[place]
+                value = row_steps[label] * np.float32(weights[place]) / steps[word, which]
                 if column_of[word] >= 0:
                     put(codes, label, columns * column_of[word] + which, value)
                     continue
@@ -79,9 +81,10 @@ def put(codes: Any, label: Any, place: Any, value: Any) -> Any:
 @overload(put)
 def _put(codes, label, place, value):  # type: ignore[no-untyped-def]
     if isinstance(codes.dtype, types.Integer):
+        integer = np.int8 if codes.dtype == types.int8 else np.int16
 
         def whole(codes, label, place, value):  # type: ignore[no-untyped-def]
-            codes[label, place] += np.int16(np.rint(value))
+            codes[label, place] += integer(np.rint(value))
 
         return whole
 

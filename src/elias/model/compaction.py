@@ -1,4 +1,4 @@
-"""A smaller model of a trained one: classifier rows in fewer bytes, fewer edges per cluster, no training texts.
+"""A smaller model of a trained one: classifiers and word vectors in fewer bytes, fewer edges, no training texts.
 
 The first two change the model a little. `compact` never guesses by how much: measure it with `elias compact --data`.
 """
@@ -11,6 +11,8 @@ from typing import Any
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.settings import PRECISIONS
+from ..encoders import Encoder
+from ..encoders.bag import BagEncoder
 from ..index.label_index import LabelIndex
 from ..network.network import Network
 from ..network.quantization import QuantizedRows
@@ -69,9 +71,8 @@ def with_index(model: Model, index: LabelIndex, weights: EmbeddingTable | Quanti
     """The same model with another graph, and with other classifiers where they are given."""
     old = model.network
     weights = old.classifier_weights if weights is None else weights
-    network = Network(
-        old.encoder, old.clusters, index, weights, old.classifier_biases, old.settings, threads=old.threads
-    )
+    encoder = rounded_encoder(old.encoder, _precision(weights))
+    network = Network(encoder, old.clusters, index, weights, old.classifier_biases, old.settings, threads=old.threads)
     return replace(model, network=network)
 
 
@@ -81,6 +82,11 @@ def rounded(network: Network, precision: str) -> EmbeddingTable | QuantizedRows:
     if isinstance(weights, QuantizedRows) or precision == "float32":
         return weights
     return QuantizedRows.of(weights.values.float().cpu().numpy(), precision, threads=network.threads)
+
+
+def rounded_encoder(encoder: Encoder, precision: str) -> Encoder:
+    """The encoder of a model whose classifiers have `precision`: a bag's word vectors are then bfloat16."""
+    return encoder.rounded() if isinstance(encoder, BagEncoder) and precision != "float32" else encoder
 
 
 def _precision(weights: EmbeddingTable | QuantizedRows) -> str:

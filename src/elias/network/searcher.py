@@ -128,7 +128,7 @@ class Searcher:
         def arrays(layer: nn.Linear) -> tuple[np.ndarray, np.ndarray]:
             return layer.weight.detach().numpy(), layer.bias.detach().numpy()
 
-        words, radius = encoder.words.values.numpy(), np.float32(encoder.head.radius)
+        words, radius = encoder.words.array(), np.float32(encoder.head.radius)
         return QueryWeights(words, *arrays(encoder.head.residual), *arrays(self.network.clusters), radius)
 
     @torch.no_grad()

@@ -234,7 +234,8 @@ def known_in_fold(labels: sp.csr_matrix, data: Dataset, parts: dict[str, np.ndar
         return labels
     known_there = np.ones(len(data.labels), dtype=labels.dtype)
     known_there[unknown_labels(data, parts)] = 0
-    found = sp.csr_matrix(labels @ sp.diags_array(known_there), dtype=labels.dtype)
+    kept = labels.data * known_there[labels.indices]
+    found = sp.csr_matrix((kept, labels.indices.copy(), labels.indptr.copy()), shape=labels.shape)
     found.eliminate_zeros()
     return found
 

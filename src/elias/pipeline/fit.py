@@ -33,7 +33,7 @@ from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
 from ..dataset.objects import dataset_from
 from ..evaluation.quality import advice, format_quality
-from ..model.compaction import rounded
+from ..model.compaction import rounded, rounded_encoder
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
 from ..model.storage import load_model, write_around_network
@@ -149,7 +149,9 @@ def assembled(
     data = context.data
     counts, n_train = data.training_counts()
     trained = open_network(context, network.stage)
-    trained.classifier_weights = rounded(trained, known(context.settings.network.saved_precision))
+    precision = known(context.settings.network.saved_precision)
+    trained.classifier_weights = rounded(trained, precision)
+    trained.encoder = rounded_encoder(trained.encoder, precision)
     model = Model(
         network=trained,
         labels=data.labels,
@@ -180,7 +182,8 @@ def model_step(context: FitContext, assemble: Callable[[], Model], steps: Sequen
             if file.name not in (*MARKS, OUT_OF_FOLD):
                 link_or_copy(file, folder / file.name)
         model = assemble()
-        write_classifiers(model.network, folder)  # in the precision of the model
+        write_classifiers(model.network, folder)  # in the precision of the model, as the encoder
+        model.network.encoder.save(folder / "encoder")
         model.about["quality"] = read_quality(quality)[0]
         write_around_network(model, folder)
 

@@ -121,7 +121,7 @@ def _parts_step(context: FitContext, features: FeatureSet, name: str, *, every_r
             ).save(folder)  # fmt: skip
         found = _candidates_by_words(index, rows, s)
         ranker = train_ranker(rows.bow, found, rows.labels, rows.excluded, s.linear_ranker, threads=context.threads)
-        save_ranker(ranker, folder)
+        save_ranker(ranker.coded(), folder)
         write_json(folder / SUMMARY, _summary(s))
 
     # Without the network in it, the step is the same for all members of an ensemble, and is built once.

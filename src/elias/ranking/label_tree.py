@@ -56,7 +56,7 @@ class LabelTree:
 def save_trees(trees: Sequence[LabelTree], folder: Path) -> None:
     arrays: dict[str, np.ndarray] = {}
     for number, tree in enumerate(trees):
-        arrays |= {**tree.rows.arrays(f"tree{number}"), f"parents{number}": tree.parents}
+        arrays |= {**tree.rows.coded().arrays(f"tree{number}"), f"parents{number}": tree.parents}
     write_tensors(folder / NAME, arrays)
 
 

@@ -5,7 +5,7 @@
                    sum over l and the nodes above it of -max(0, 1 - margin in the tree)^3,   at least LOWEST
 
 All are linear in the words of a text, so their weights are stored side by side (`kernels/margins.py`): the weights of
-common words by label, any other word as a list of labels; quantized to 16 bits where there are many labels.
+common words by label, any other word as a list of labels; quantized to 8 bits where there are many labels.
 In: the rows of a linear ranker and some `LabelTree`s. Out: margins and paths.
 """
 
@@ -19,15 +19,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
+from ..core.files import give_back
 from .label_tree import TOP, LabelTree
-from .sparse_rows import QUANTIZED_FROM, SparseRows, csr_arrays, exact_columns, stacked
+from .sparse_rows import QUANTIZED_FROM, SparseRows, coded_columns, csr_arrays, exact_columns, stacked
 
 if TYPE_CHECKING:
     from ..kernels.margins import MarginSums, MarginTable
 
-COMMON_SHARE = 16  # a word that more than 1 / 16 of the labels have is common
+COMMON_SHARE = 8  # a word that more than 1 / 16 of the labels have is common
 NODE_SHARE = 4  # the same for nodes of the tree, which are all summed
-LARGEST_CODE = 32767
 LOWEST = -10.0  # of a path: below, differences carry no information
 
 
@@ -40,8 +40,11 @@ class Margins:
     @cached_property
     def table(self) -> MarginTable:
         """As the kernels read it; made at the first call."""
-        kind = np.int16 if len(self.ranker) >= QUANTIZED_FROM else np.float32
-        return margin_table(self.ranker, self.trees, self.n_words, np.dtype(kind))
+        kind = np.int8 if len(self.ranker) >= QUANTIZED_FROM else np.float32
+        table = margin_table(self.ranker, self.trees, self.n_words, np.dtype(kind))
+        for rows in (self.ranker, *(tree.rows for tree in self.trees)):
+            give_back(rows.words, rows.weights)
+        return table
 
     def new_sums(self) -> MarginSums:
         """Scratch of one thread."""
@@ -82,7 +85,7 @@ class Margins:
 
 
 def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, kind: np.dtype) -> MarginTable:
-    """The table; `kind` of its numbers is int16 or float32."""
+    """The table; `kind` of its numbers is int8, int16 or float32."""
     from ..kernels.margins import COLUMNS, MarginTable
     from ..kernels.transpose import sizes_side_by_side, transpose_side_by_side
 
@@ -94,8 +97,8 @@ def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, k
     column_of = np.full(n_words, -1, dtype=np.int32)
     column_of[common] = np.arange(len(common), dtype=np.int32)
     steps = np.ones((n_words, COLUMNS), dtype=np.float32)
-    if kind == np.int16:
-        steps = np.where(largest > 0, largest / LARGEST_CODE, 1).astype(np.float32)
+    if kind != np.float32:
+        steps = np.where(largest > 0, largest / np.iinfo(kind).max, 1).astype(np.float32)
     indptr = np.concatenate([[0], np.cumsum(np.where(column_of < 0, sizes, 0))]).astype(np.int64)
     codes = np.zeros((n_labels, COLUMNS * len(common)), dtype=kind)
     labels, listed = np.empty(indptr[-1], dtype=np.uint32), np.zeros((indptr[-1], COLUMNS), dtype=kind)
@@ -103,7 +106,8 @@ def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, k
     biases = np.zeros((n_labels, COLUMNS), dtype=np.float32)
     for which, rows in enumerate((ranker, *(leaves for leaves, _ in parts))):
         biases[:, which] = rows.biases
-    nodes = stacked([SparseRows.empty(n_words), *(nodes for _, nodes in parts)])
+    nodes = stacked([SparseRows.empty(n_words), *(nodes.decoded() for _, nodes in parts)])
+    of_nodes, node_steps = coded_columns(exact_columns(nodes, NODE_SHARE), kind)
     starts = np.cumsum([0, *(len(nodes) for _, nodes in parts)])  # of the nodes of each tree among all
     numbers = [
         np.where(tree.parents == TOP, TOP, tree.parents - n_labels + start)
@@ -112,7 +116,7 @@ def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, k
     leaf_of = np.stack([found[:n_labels] for found in numbers], axis=1) if trees else np.empty((n_labels, 0))
     parents = np.concatenate([np.empty(0), *(found[n_labels:] for found in numbers)])
     return MarginTable(
-        column_of, codes, steps, indptr, labels, listed, biases, exact_columns(nodes, NODE_SHARE), nodes.biases,
+        column_of, codes, steps, indptr, labels, listed, biases, of_nodes, node_steps, nodes.biases,
         np.ascontiguousarray(leaf_of, dtype=np.int32), parents.astype(np.int32),
     )  # fmt: skip
 
@@ -122,12 +126,15 @@ def labels_and_nodes(rows: SparseRows, n_labels: int) -> tuple[SparseRows, Spars
     end = rows.indptr[n_labels]
     leaves = rows.indptr[: n_labels + 1], rows.words[:end], rows.weights[:end], rows.biases[:n_labels]
     nodes = rows.indptr[n_labels:] - end, rows.words[end:], rows.weights[end:], rows.biases[n_labels:]
-    return SparseRows(*leaves, rows.n_words), SparseRows(*nodes, rows.n_words)
+    steps = (None, None) if rows.steps is None else (rows.steps[:n_labels], rows.steps[n_labels:])
+    return SparseRows(*leaves, rows.n_words, steps[0]), SparseRows(*nodes, rows.n_words, steps[1])
 
 
-def _arrays(rows: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Read-only, whether they are of a file or of memory, so that kernels see arrays of one type."""
-    views = rows.indptr.view(), rows.words.view(), rows.weights.view()
+def _arrays(rows: SparseRows) -> tuple[np.ndarray, ...]:
+    """(indptr, words, weights, steps of the rows); read-only, whether they are of a file or of memory, so that kernels
+    see arrays of one type."""
+    steps = np.ones(len(rows), dtype=np.float32) if rows.steps is None else rows.steps
+    views = rows.indptr.view(), rows.words.view(), rows.weights.view(), steps.view()
     for view in views:
         view.flags.writeable = False
     return views

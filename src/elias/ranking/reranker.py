@@ -110,7 +110,7 @@ class Reranker:
 
 def save_parts(parts: RankingParts, folder: Path) -> None:
     parts.inverted_index.save(folder)
-    save_ranker(parts.ranker, folder)
+    save_ranker(parts.ranker.coded(), folder)
     if parts.trees:
         save_trees(parts.trees, folder)
     if parts.knn.neighbors:

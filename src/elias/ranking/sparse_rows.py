@@ -2,13 +2,13 @@
 
     product(x, l) = w_l . x + b_l
 
-Also its transpose, from words to labels, as the kernels read it: `Postings`.
+Also its transpose, from words to labels, as the kernels read it: `Postings`. A file may hold coded rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,14 @@ import scipy.sparse as sp
 
 from .. import kernels
 from ..core.errors import ModelError
+from ..core.files import give_back
 
 if TYPE_CHECKING:
     from ..kernels.inverted_index import Postings, Rows, Sums
 
 COLUMN_SHARE = 16  # a word that more than 1 / 16 of the labels have becomes a column in memory
 QUANTIZED_FROM = 16_384  # labels from which tables are quantized further; those of fewer fit into the caches anyway
+LARGEST_CODE = 32767
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,29 @@ class SparseRows:
     """Row l is words[indptr[l] : indptr[l + 1]] with their weights, and a bias."""
 
     indptr: np.ndarray  # int64 [L + 1]
-    words: np.ndarray  # int32
-    weights: np.ndarray  # float32
+    words: np.ndarray  # int32; coded: uint16 where they fit
+    weights: np.ndarray  # float32; coded: int16, in steps of the row
     biases: np.ndarray  # float32 [L]
     n_words: int
+    steps: np.ndarray | None = None  # float32 [L] of coded rows
+
+    def coded(self) -> SparseRows:
+        """Half of the space: weights as 16-bit codes in steps of their row. Kernels read `decoded` rows."""
+        if self.steps is not None:
+            return self
+        sizes, largest = np.diff(self.indptr), np.zeros(len(self), dtype=np.float32)
+        if len(self.weights):
+            largest[sizes > 0] = np.maximum.reduceat(np.abs(self.weights), self.indptr[:-1][sizes > 0])
+        steps = np.where(largest > 0, largest / np.float32(LARGEST_CODE), np.float32(1)).astype(np.float32)
+        codes = np.rint(self.weights / np.repeat(steps, sizes)).astype(np.int16)
+        words = self.words.astype(np.uint16) if self.n_words <= np.iinfo(np.uint16).max + 1 else self.words
+        return replace(self, words=words, weights=codes, steps=steps)
+
+    def decoded(self) -> SparseRows:
+        if self.steps is None:
+            return self
+        weights = self.weights * np.repeat(self.steps, np.diff(self.indptr))
+        return replace(self, words=self.words.astype(np.int32), weights=weights, steps=None)
 
     @classmethod
     def from_csr(cls, matrix: sp.csr_matrix, biases: np.ndarray | None = None) -> SparseRows:
@@ -53,6 +74,8 @@ class SparseRows:
 
     def products(self, x: sp.csr_matrix, labels: np.ndarray, *, threads: int = 1) -> np.ndarray:
         """[B, m]: w_l . x + b_l of the labels at each place, 0 at PAD."""
+        if self.steps is not None:
+            return self.decoded().products(x, labels, threads=threads)
         if not kernels.serve():
             scores = np.asarray((x @ self.to_csr().T).todense()) + self.biases
             picked = np.take_along_axis(scores, np.maximum(labels, 0).astype(np.int64), axis=1)
@@ -84,7 +107,8 @@ class SparseRows:
             smaller = open_ & (self.words[np.minimum(middle, last)] < columns)
             low, high = np.where(smaller, middle + 1, low), np.where(smaller, high, middle)
         at = np.minimum(low, last)
-        return np.where((low < ends) & (self.words[at] == columns), self.weights[at], np.float32(0.0))
+        weights = self.weights[at] if self.steps is None else self.weights[at] * self.steps[rows][:, None]
+        return np.where((low < ends) & (self.words[at] == columns), weights, np.float32(0.0))
 
     @property
     def table(self) -> Rows:
@@ -94,11 +118,16 @@ class SparseRows:
         return Rows(self.indptr, self.words, self.weights, self.biases)
 
     def to_csr(self) -> sp.csr_matrix:
+        if self.steps is not None:
+            return self.decoded().to_csr()
         return sp.csr_matrix((self.weights, self.words, self.indptr), shape=(len(self), self.n_words))
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """For a safetensors file, each name with the prefix."""
         named = {"indptr": self.indptr, "words": self.words, "weights": self.weights, "biases": self.biases}
+        if self.steps is not None:
+            words = self.words.view(np.int16) if self.words.dtype == np.uint16 else self.words
+            named |= {"words": words, "steps": self.steps}
         return {f"{prefix}.{name}": array for name, array in named.items()}
 
     @classmethod
@@ -112,9 +141,13 @@ class SparseRows:
             )
         except KeyError as missing:
             raise ModelError(f"{path}: has no {missing}; restore the file from a copy") from None
+        steps = arrays.get(f"{prefix}.steps")
+        words = words.view(np.uint16) if words.dtype == np.int16 else words
         kinds = [array.dtype for array in (indptr, words, weights, biases)]
+        coded = [np.int64, kinds[1] if kinds[1] == np.uint16 else np.int32, np.int16, np.float32]
         whole = (
-            kinds == [np.int64, np.int32, np.float32, np.float32]
+            kinds == ([np.int64, np.int32, np.float32, np.float32] if steps is None else coded)
+            and (steps is None or (steps.shape == (n_labels,) and steps.dtype == np.float32))
             and indptr.shape == (n_labels + 1,)
             and biases.shape == (n_labels,)
             and indptr[0] == 0
@@ -124,7 +157,7 @@ class SparseRows:
         )
         if not whole:
             raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
-        return cls(indptr, words, weights, biases, n_words)
+        return cls(indptr, words, weights, biases, n_words, steps)
 
 
 def stacked(parts: Sequence[SparseRows]) -> SparseRows:
@@ -170,6 +203,7 @@ def postings_with_columns(
     codes, steps = np.zeros((len(chosen), n_labels), dtype=integer), np.zeros(len(chosen), dtype=np.float32)
     table = Postings(rows.indptr, rows.words.view(np.uint32), rows.weights, column_of, codes, steps)
     kernels.run(fill_columns, len(chosen), threads, chosen, table)
+    give_back(rows.words, rows.weights)  # the lists of words with a column are not read again
     return table
 
 
@@ -187,6 +221,25 @@ def exact_columns(rows: SparseRows, share: int) -> Postings:
     lists, listed = np.empty(indptr[-1], dtype=np.uint32), np.empty(indptr[-1], dtype=np.float32)
     transpose(rows.indptr, rows.words, rows.weights, column_of, indptr[:-1].copy(), lists, listed, columns)
     return Postings(indptr, lists, listed, column_of, columns, np.ones(len(chosen), dtype=np.float32))
+
+
+def coded_columns(postings: Postings, kind: np.dtype) -> tuple[Postings, np.ndarray]:
+    """(the postings with numbers of `kind`, the step of each word); float32: as they are, in steps of 1."""
+    steps = np.ones(len(postings.column_of), dtype=np.float32)
+    if kind == np.float32:
+        return postings, steps
+    sizes, in_column = np.diff(postings.indptr), np.flatnonzero(postings.column_of >= 0)
+    largest = np.zeros(len(steps), dtype=np.float32)
+    if len(postings.weights):
+        largest[sizes > 0] = np.maximum.reduceat(np.abs(postings.weights), postings.indptr[:-1][sizes > 0])
+    largest[in_column] = np.abs(postings.codes[postings.column_of[in_column]]).max(axis=1, initial=0)
+    steps[largest > 0] = largest[largest > 0] / np.iinfo(kind).max
+    weights = np.rint(postings.weights / np.repeat(steps, sizes)).astype(kind)
+    columns = np.empty(postings.codes.shape, dtype=kind)
+    columns[postings.column_of[in_column]] = np.rint(
+        postings.codes[postings.column_of[in_column]] / steps[in_column, None]
+    )
+    return postings._replace(weights=weights, codes=columns), steps
 
 
 def largest_entries(matrix: sp.csr_matrix, most: int, *, threads: int = 1) -> sp.csr_matrix:
