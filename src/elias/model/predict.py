@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.errors import InputError, did_you_mean
+from ..core.errors import InputError, ModelError, did_you_mean
 from ..core.predictions import ID_PARTS, PAD, Predictions, stack
 from ..core.propensity import DEPTH, check_strength, propensity_of, rerank_by_propensity
 from ..core.ragged import Ragged
@@ -305,7 +305,9 @@ class Predictor:
                     found = predict_batch(group, inputs, prepared, rows, request)
                     answers |= {id(member): answer for member, answer in zip(group, found, strict=True)}
                 ordered = [answers[id(member)] for member in self.all_members()]
-                combined = finish(self.combine([answer.predictions for answer in ordered], k))
+                combined = self.combine([answer.predictions for answer in ordered], k)
+                _check_scores(combined)
+                combined = finish(combined)
                 pieces.append(self._explained(combined, ordered, inputs, rows) if explain else combined)
         if pieces:
             return stack(pieces)
@@ -440,6 +442,16 @@ class Predictor:
             return Ragged.of([blocked] * len(rows)) if len(blocked) else None
         own = [first.labels.number_of.get(str(ids[row])) for row in rows.tolist()]
         return Ragged.of([blocked if number is None else np.union1d(blocked, [number]) for number in own])
+
+
+def _check_scores(found: Predictions) -> None:
+    """Refuse to answer with numbers that a damaged model computes."""
+    if not np.isfinite(found.scores).all():
+        row = int(np.flatnonzero(~np.isfinite(found.scores).all(axis=1))[0])
+        raise ModelError(
+            f"row {row} of this batch has a score that is not a finite number: a table of the model is damaged; "
+            "`elias verify MODEL` names the file"
+        )
 
 
 def known_words(inputs: Inputs) -> np.ndarray | None:

@@ -7,16 +7,14 @@ Also its transpose, from words to labels, as the kernels read it: `Postings`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.errors import ModelError
 
 if TYPE_CHECKING:
     from ..kernels.inverted_index import Postings, Rows, Sums
@@ -102,28 +100,9 @@ class SparseRows:
         return {f"{prefix}.{name}": array for name, array in named.items()}
 
     @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
-    ) -> SparseRows:
-        """The inverse of `arrays`; refused where it does not fit a model with this number of labels and words."""
-        try:
-            indptr, words, weights, biases = (
-                arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")
-            )
-        except KeyError as missing:
-            raise ModelError(f"{path}: has no {missing}; restore the file from a copy") from None
-        kinds = [array.dtype for array in (indptr, words, weights, biases)]
-        whole = (
-            kinds == [np.int64, np.int32, np.float32, np.float32]
-            and indptr.shape == (n_labels + 1,)
-            and biases.shape == (n_labels,)
-            and indptr[0] == 0
-            and indptr[-1] == len(words) == len(weights)
-            and bool(np.all(np.diff(indptr) >= 0))
-            and (len(words) == 0 or (int(words.min()) >= 0 and int(words.max()) < n_words))
-        )
-        if not whole:
-            raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str, n_words: int) -> SparseRows:
+        """The inverse of `arrays`, of arrays that were checked (`core/schema.py`)."""
+        indptr, words, weights, biases = (arrays[f"{prefix}.{n}"] for n in ("indptr", "words", "weights", "biases"))
         return cls(indptr, words, weights, biases, n_words)
 
 
