@@ -69,8 +69,11 @@ class Worker:
 
     def _ended(self, outcome: str) -> dict[str, Any]:
         assert self.process is not None
-        self.process.kill()
-        code = self.process.wait()
+        try:
+            code = self.process.wait(5 if outcome == "crash" else 0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
         self.close()
         return {"outcome": outcome, "said": f"exit status {code}", "did": ""}
 

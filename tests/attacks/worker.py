@@ -125,11 +125,15 @@ def judged(call: Any) -> tuple[str, str, Any]:
 
 def answer_of(folder: Path, *, verify: bool) -> Any:
     """Labels and scores of some inputs; ValueError for a score that is not finite."""
+    from scipy.sparse import csr_matrix
+
     import elias
     from attacks.bases import TEXTS, vectors
 
     model = elias.load(folder, threads=2, verify=verify)
-    given = TEXTS if model.first.vectorizer is not None else vectors()[0][:5]
+    given: Any = TEXTS if model.first.vectorizer is not None else vectors()[0][:5]
+    if not isinstance(given, list) and "words" in model.first.network.encoder.tables():
+        given = csr_matrix(given)
     found = [model.predict(given, k=5, explain=True), model.predict(given, k=20), model.predict(given[:1], k=3)]
     if not all(map(finite, found)):
         raise ValueError("a score is not finite")

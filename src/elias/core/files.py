@@ -31,6 +31,7 @@ _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 # A bfloat16 is read and written as its bits.
 _DTYPES = _FLOATS | {"BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+LARGEST_JSON = 1 << 30  # bytes; the vocabulary of a large model has some 10 million
 LONGEST_HEADER = 100_000_000  # bytes of a safetensors header; as in the format's own library
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
@@ -166,7 +167,9 @@ def check_regular(path: Path, error: type[EliasError] = ModelError) -> int:
 
 def read_json(path: Path, error: type[EliasError] = ModelError) -> Any:
     """The content of a JSON file; a damaged one raises `error`."""
-    check_regular(path, error)
+    size = check_regular(path, error)
+    if size > LARGEST_JSON:
+        raise error(f"{path}: has {size:,} bytes, far too many for such a file; restore it from a copy")
     try:
         text = path.read_text(encoding="utf-8")
         return json.loads(text, parse_float=finite_number, parse_constant=finite_number)
