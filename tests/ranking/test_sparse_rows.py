@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from elias import kernels
 from elias.core.errors import ModelError
+from elias.core.model_schema import sparse_rows
+from elias.core.schema import check_arrays
 from elias.ranking.sparse_rows import SparseRows, exact_columns, largest_entries, postings_with_columns, stacked
 from helpers.sparse_data import sparse
 
@@ -113,9 +115,15 @@ def test_the_largest_entries_of_each_row_are_kept(seed: int, most: int, coarse: 
 # -- arrays of a file -------------------------------------------------------------------------------------------------
 
 
+def read(arrays: dict[str, np.ndarray]) -> SparseRows:
+    """As readers of model files do."""
+    schema = sparse_rows("x", "labels", "words")
+    return SparseRows.from_arrays(check_arrays(Path("file"), arrays, schema, {"labels": 6, "words": 10}), "x", 10)
+
+
 def test_arrays_are_read_back() -> None:
     rows = SparseRows.from_csr(sparse(np.random.default_rng(7), 6, 10), np.arange(6))
-    again = SparseRows.from_arrays(rows.arrays("x"), "x", Path("file"), 6, 10)
+    again = read(rows.arrays("x"))
     np.testing.assert_array_equal(again.to_csr().toarray(), rows.to_csr().toarray())
     np.testing.assert_array_equal(again.biases, rows.biases)
 
@@ -136,12 +144,12 @@ def test_arrays_are_read_back() -> None:
 def test_arrays_that_do_not_fit_are_refused(name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
     arrays = SparseRows.from_csr(sparse(np.random.default_rng(7), 6, 10)).arrays("x")
     arrays[f"x.{name}"] = change(arrays[f"x.{name}"])
-    with pytest.raises(ModelError, match=r"^file: x does not fit the other files of this model; restore it"):
-        SparseRows.from_arrays(arrays, "x", Path("file"), 6, 10)
+    with pytest.raises(ModelError, match=r'^file: "x\..*; restore the whole folder'):
+        read(arrays)
 
 
 def test_a_missing_array_is_refused() -> None:
     arrays = SparseRows.from_csr(sparse(np.random.default_rng(7), 6, 10)).arrays("x")
     del arrays["x.words"]
-    with pytest.raises(ModelError, match=r"^file: has no 'x\.words'; restore the file"):
-        SparseRows.from_arrays(arrays, "x", Path("file"), 6, 10)
+    with pytest.raises(ModelError, match=r'^file: has no "x\.words"'):
+        read(arrays)

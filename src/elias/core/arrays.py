@@ -26,6 +26,8 @@ def sparse_matrix(given: Any, name: str) -> sp.csr_matrix:
             given.tocoo()._check()
         elif given.format in ("csr", "csc", "bsr"):
             given.check_format(full_check=True)
+            if (np.diff(given.indptr) < 0).any():  # scipy does not look at the pointers of a matrix that ends at 0
+                raise ValueError("its row pointers fall")
         made = cast("Any", given.tocsr())
         # Flags such as has_sorted_indices may be those of arrays that were changed since: a new matrix has none.
         matrix = sp.csr_matrix((made.data, made.indices, made.indptr), shape=made.shape, copy=False)

@@ -473,7 +473,11 @@ def _from_arrays(
             raise InputError(f"{prefix}vectors and {prefix}labels come together; one of them is missing")
         if rows.vectors is not None:
             records.splits[split] = _vector_records(rows, prefix)
-    widths = {split: (_width(splits[split].vectors), _width(splits[split].labels)) for split in records.splits}
+    widths = {
+        split: (_width(rows.vectors), _width(splits[split].labels))
+        for split, rows in records.splits.items()
+        if rows.vectors is not None
+    }
     if len(set(widths.values())) > 1:
         raise InputError(f"the splits differ in (features, labels): {widths}")
     n_labels = _width(splits["train"].labels)

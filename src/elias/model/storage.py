@@ -72,6 +72,7 @@ def write_around_network(model: Model, folder: Path) -> None:
     if model.vectorizer is not None:
         model.vectorizer.save(folder)
     versions = {"elias": __version__, "python": platform.python_version(), "torch": torch.__version__}
+    check_finite(folder, _own_files(folder), "the fit went wrong: lower the learning rates or the row weights")
     write_config(folder, {"versions": versions, "n_train": model.n_train, **model.about})
 
 
@@ -159,14 +160,14 @@ def _cluster_words(path: Path) -> list[list[str]]:
     return words
 
 
-def check_finite(folder: Path, files: Iterable[str]) -> None:
+def check_finite(folder: Path, files: Iterable[str], remedy: str = REMEDY) -> None:
     """Refuse numbers that are not finite in any array of a model, however large."""
     for name in files:
         if name.endswith(".safetensors"):
             for key, array in read_tensors(folder / name)[0].items():
                 if not_finite(array):
                     place = first_non_finite(array)
-                    raise ModelError(f'{folder / name}: "{key}" has a number that is not finite at {place}; {REMEDY}')
+                    raise ModelError(f'{folder / name}: "{key}" has a number that is not finite at {place}; {remedy}')
 
 
 def _vectorizer(folder: Path, shared: Shared | None) -> TfIdf:
