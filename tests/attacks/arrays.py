@@ -18,7 +18,9 @@ ODD = (np.nan, np.inf, -np.inf, 3e38, -3e38, 1e38, 1e-45, 1e308, -1.0, 0.0)
 def broken_csr(matrix: sp.csr_matrix, rng: Random) -> sp.csr_matrix:
     """A CSR matrix with one of its arrays changed, which scipy's constructor does not notice."""
     found = sp.csr_matrix(matrix, copy=True)
-    kind = rng.choice(["index", "negative", "pointer", "end", "value", "type", "duplicate", "unsorted", "short", "wide"])
+    kind = rng.choice(
+        ["index", "negative", "pointer", "end", "value", "type", "duplicate", "unsorted", "short", "wide"]
+    )
     place = rng.randrange(max(1, found.nnz))
     if kind == "index":
         found.indices[place] = rng.choice([found.shape[1], found.shape[1] + 1000, 2**31 - 1])
@@ -53,7 +55,8 @@ def odd_dense(matrix: np.ndarray, rng: Random) -> Any:
         lambda: matrix.astype("c16"), lambda: matrix.astype("U8"), lambda: matrix.astype(object), lambda: matrix > 0,
         lambda: matrix.astype(">f4"), lambda: np.asfortranarray(matrix), lambda: matrix[::-1, ::-1],
         lambda: matrix.tolist(), lambda: [matrix[0], matrix[0, :2]], lambda: np.ma.masked_array(matrix, matrix > 0),
-        lambda: np.zeros((rows, 0), np.float32), lambda: np.zeros((0, columns + 1)), lambda: None, lambda: 3, lambda: "x",
+        lambda: np.zeros((rows, 0), np.float32), lambda: np.zeros((0, columns + 1)), lambda: None, lambda: 3,
+        lambda: "x",
         lambda: np.broadcast_to(np.float32(1), (rows, columns)), lambda: np.matrix(matrix), lambda: {"a": 1},
         lambda: np.zeros(()), lambda: [[10**400] * columns], lambda: np.array([[None] * columns]),
     ]  # fmt: skip
@@ -70,7 +73,8 @@ def _with(matrix: np.ndarray, rng: Random, value: float) -> np.ndarray:
 def odd_list(length: int, rng: Random) -> Any:
     """Where one entry per row is wanted."""
     return rng.choice([
-        np.ones((length, 1)), np.ones(length + 1), np.ones((length, 2)), np.full(length, rng.choice(ODD)), [1.0] * length,
+        np.ones((length, 1)), np.ones(length + 1), np.ones((length, 2)), np.full(length, rng.choice(ODD)),
+        [1.0] * length,
         ["x"] * length, [None] * length, [10**400] * length, 3, "x", [[1.0]] * length, np.ones(length) * 1e30,
         np.full(length, 1e-30), np.ones(length, dtype=complex), [{}] * length, np.zeros(length), [True] * length,
         np.array(["a"] * length)[:, None], {"a": 1}, [1.0] * (length - 1), np.linspace(1e-6, 1e6, length),
@@ -81,7 +85,9 @@ def attack(rng: Random, models: dict[str, Any]) -> tuple[str, Callable[[], Any]]
     """(what, the call to make)."""
     x, y = vectors()
     sparse_x = sp.csr_matrix(np.where(x > 0, x, 0))
-    kind = rng.choice(["from_arrays"] * 3 + ["predict"] * 4 + ["fit", "evaluate", "lists", "ensemble", "texts", "options"])
+    kind = rng.choice(
+        ["from_arrays"] * 3 + ["predict"] * 4 + ["fit", "evaluate", "lists", "ensemble", "texts", "options"]
+    )
     if kind == "from_arrays":
         return _from_arrays(rng, x, sparse_x, y)
     if kind == "predict":
@@ -95,7 +101,9 @@ def attack(rng: Random, models: dict[str, Any]) -> tuple[str, Callable[[], Any]]
 
         def fit() -> Any:
             settings = {**VECTOR_SETTINGS, "run.check_memory": False}
-            model = elias.fit(elias.Dataset.from_arrays(x * np.float32(scale), labels, weights=weights), settings=settings)
+            model = elias.fit(
+                elias.Dataset.from_arrays(x * np.float32(scale), labels, weights=weights), settings=settings
+            )
             return model.predict(x, k=2)
 
         return f"fit of features times {scale:g}", fit
@@ -114,14 +122,18 @@ def attack(rng: Random, models: dict[str, Any]) -> tuple[str, Callable[[], Any]]
         given = odd_dense(x, rng) if rng.random() < 0.5 else odd_list(3, rng)
         return "texts of stacked", lambda: models["stacked"].predict(given)
     options = rng.choice([
-        {"k": rng.choice([0, -1, 10**9, 2**63, 1.5, "3", None, True, 10**400])}, {"threshold": rng.choice([np.nan, -1, 2, "x"])},
+        {"k": rng.choice([0, -1, 10**9, 2**63, 1.5, "3", None, True, 10**400])},
+        {"threshold": rng.choice([np.nan, -1, 2, "x"])},
         {"rare": rng.choice([np.nan, -1, 2, 0.5, "x"])}, {"allow": rng.choice([[], ["x"], "x", 3, [None], [10**400]])},
-        {"block": rng.choice([[], ["x"], 3, [[]]])}, {"ids": odd_list(5, rng)}, {"candidates": rng.choice([[], [[]] * 5, 3, ["x"] * 5])},
+        {"block": rng.choice([[], ["x"], 3, [[]]])}, {"ids": odd_list(5, rng)},
+        {"candidates": rng.choice([[], [[]] * 5, 3, ["x"] * 5])},
     ])  # fmt: skip
     return f"options {list(options)}", lambda: models["stacked"].predict(TEXTS, **options)
 
 
-def _from_arrays(rng: Random, x: np.ndarray, sparse_x: sp.csr_matrix, y: sp.csr_matrix) -> tuple[str, Callable[[], Any]]:
+def _from_arrays(
+    rng: Random, x: np.ndarray, sparse_x: sp.csr_matrix, y: sp.csr_matrix
+) -> tuple[str, Callable[[], Any]]:
     what = rng.choice(["vectors", "sparse vectors", "labels", "labels", "weights", "ids", "label_ids", "test"])
     arguments: dict[str, Any] = {"vectors": x, "labels": y}
     if what == "vectors":

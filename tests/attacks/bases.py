@@ -104,7 +104,9 @@ def _lists(folder: Path, rows: list[dict[str, Any]], labels: list[str]) -> None:
 
 
 def _fasttext(folder: Path, rows: list[dict[str, Any]], labels: list[str]) -> None:
-    lines = (" ".join(f"__label__{label.replace(' ', '-')}" for label in row["labels"]) + f" {row['text']}\n" for row in rows)
+    lines = (
+        " ".join(f"__label__{label.replace(' ', '-')}" for label in row["labels"]) + f" {row['text']}\n" for row in rows
+    )
     (folder / "train.txt").write_text("".join(lines))
 
 
@@ -116,7 +118,9 @@ def _lf(folder: Path, rows: list[dict[str, Any]], labels: list[str]) -> None:
             record = {"uid": row["id"], "title": row["text"], "content": "more", "target_ind": numbers}
             lines.append(json.dumps({**record, "target_rel": [1.0] * len(numbers)}) + "\n")
         (folder / f"{name}.json").write_text("".join(lines))
-    (folder / "lbl.json").write_text("".join(json.dumps({"uid": f"u{n}", "title": t}) + "\n" for n, t in enumerate(labels)))
+    (folder / "lbl.json").write_text(
+        "".join(json.dumps({"uid": f"u{n}", "title": t}) + "\n" for n, t in enumerate(labels))
+    )
 
 
 def _matrix(rows: list[dict[str, Any]], labels: list[str]) -> sp.csr_matrix:

@@ -176,7 +176,9 @@ def edit_arrays(path: Path, rng: Random) -> str:
         return damage_bytes(path, rng)
     name = rng.choice(list(arrays))
     dtype, shape, body = arrays[name]
-    kind = rng.choice(["values"] * 8 + ["type", "shape", "remove", "rename", "swap", "shorter", "longer", "about", "add"])
+    kind = rng.choice(
+        ["values"] * 8 + ["type", "shape", "remove", "rename", "swap", "shorter", "longer", "about", "add"]
+    )
     if kind == "values":
         arrays[name] = dtype, shape, odd_array(np.frombuffer(body, TYPES[dtype]), rng).tobytes()
     elif kind == "type":
@@ -185,7 +187,11 @@ def edit_arrays(path: Path, rng: Random) -> str:
         count = size // np.dtype(TYPES[other]).itemsize
         arrays[name] = other, [count] if rng.random() < 0.5 else shape, body[:size]
     elif kind == "shape":
-        arrays[name] = dtype, rng.choice([[*shape, 1], shape[::-1], [1, *shape], [len(body)], [-1], [1.0], "x", [2**62] * 3]), body
+        arrays[name] = (
+            dtype,
+            rng.choice([[*shape, 1], shape[::-1], [1, *shape], [len(body)], [-1], [1.0], "x", [2**62] * 3]),
+            body,
+        )
     elif kind == "remove":
         del arrays[name]
     elif kind == "rename":
@@ -198,7 +204,10 @@ def edit_arrays(path: Path, rng: Random) -> str:
         rows = shape[0] + (-1 if kind == "shorter" else 1)
         arrays[name] = dtype, [rows, *shape[1:]], (body + body[:row])[: rows * row]
     elif kind == "about":
-        about = {**about, rng.choice([*about, "beta", "n_labels"]): rng.choice(["", "x", "nan", "-1", "1e99", "0", "9" * 400])}
+        about = {
+            **about,
+            rng.choice([*about, "beta", "n_labels"]): rng.choice(["", "x", "nan", "-1", "1e99", "0", "9" * 400]),
+        }
     else:
         arrays["extra"] = dtype, shape, body
     write_arrays(path, arrays, about)
@@ -235,7 +244,26 @@ def edit_lines(path: Path, rng: Random) -> str:
     else:
         separator = rng.choice(["\t", ",", " ", ":", ";"])
         cells = lines[place].split(separator)
-        odd = rng.choice(["", "-1", "-9", "1e999", "nan", "9" * 400, "2147483648", "x", "[1, 2", '["a', "\\", "é", "\0", '"', "{", "0.5"])
+        odd = rng.choice(
+            [
+                "",
+                "-1",
+                "-9",
+                "1e999",
+                "nan",
+                "9" * 400,
+                "2147483648",
+                "x",
+                "[1, 2",
+                '["a',
+                "\\",
+                "é",
+                "\0",
+                '"',
+                "{",
+                "0.5",
+            ]
+        )
         cells[rng.randrange(len(cells))] = odd
         lines[place] = separator.join(cells)
     path.write_text("\n".join(lines), encoding="utf-8", errors="surrogateescape")
@@ -254,7 +282,9 @@ def mutate_model(folder: Path, rng: Random, donor: Path) -> tuple[str, bool]:
     """Damage a copy of a model; (what was done, whether checksums were made anew). `donor`: another model."""
     files = files_of(folder)
     path = rng.choice(files)
-    kind = rng.choice(["bytes", "bytes", "edit", "edit", "edit", "edit", "edit", "replace", "donor", "exchange", "extra"])
+    kind = rng.choice(
+        ["bytes", "bytes", "edit", "edit", "edit", "edit", "edit", "replace", "donor", "exchange", "extra"]
+    )
     if kind == "bytes":
         said = damage_bytes(path, rng)
     elif kind == "replace":
@@ -322,7 +352,9 @@ def mutate_dataset(folder: Path, rng: Random) -> str:
         except ValueError:
             return edit_json_line(path, rng)
     if path.suffix == ".toml" and rng.random() < 0.5:
-        odd = rng.choice(["[" * 5000, "9" * 400, "1e999", "nan", "[]", '["a", 1]', "true", '"' + "x" * 5000 + '"', "{" * 3000])
+        odd = rng.choice(
+            ["[" * 5000, "9" * 400, "1e999", "nan", "[]", '["a", 1]', "true", '"' + "x" * 5000 + '"', "{" * 3000]
+        )
         lines = path.read_text(encoding="utf-8").split("\n")
         place = rng.randrange(len(lines))
         lines[place] = f"{lines[place].split('=')[0].strip() or 'name'} = {odd}"

@@ -2,8 +2,8 @@
 
     python tests/attacks/run.py --models 10000 --datasets 5000 --arrays 1000 --seed 0
 
-Cases run in worker processes: one that dies is a crash, one that does not answer is a hang, and both are replaced. Prints
-the table of docs/explanation/reliability.md, and every failure with the case that repeats it:
+Cases run in worker processes: one that dies is a crash, one that does not answer is a hang, and both are replaced.
+Prints the table of docs/explanation/reliability.md, and every failure with the case that repeats it:
 
     python tests/attacks/run.py --case models stacked:narrow 17
 """
@@ -162,7 +162,8 @@ def main() -> int:
     failures = [result for result in results if is_failure(result)]
     for result in failures:
         last = result["said"].strip().splitlines()[-1:] or [""]
-        print(f"{result['outcome']}: {result['what']} {result['target']} {result['seed']}: {result['did']}: {last[0][:200]}")
+        case = f"{result['what']} {result['target']} {result['seed']}"
+        print(f"{result['outcome']}: {case}: {result['did']}: {last[0][:200]}")
     print(table(results))
     print(f"{time.monotonic() - started:.0f} s, seed {options.seed}")
     return int(bool(failures))

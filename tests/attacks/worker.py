@@ -80,15 +80,17 @@ class Attacker:
         shutil.copytree(self.bases / "datasets" / target, folder / "data")
         did = mutate_dataset(folder / "data", rng)
 
-        def check() -> None:
+        def check() -> int:
             with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
                 code = main(["check", str(folder / "data"), *(["--json"] if rng.random() < 0.5 else [])])
             if "Traceback" in err.getvalue() + out.getvalue():
                 raise AssertionError(err.getvalue())
             if code not in (0, 3, 4):
                 raise AssertionError(f"exit code {code}: {err.getvalue()}")
+            return code
 
-        outcome, said, _ = judged(check)
+        outcome, said, code = judged(check)
+        outcome = "refused" if outcome == "accepted" and code else outcome
         return {"outcome": outcome, "said": said, "did": did}
 
     def arrays(self, target: str, rng: Random, folder: Path) -> dict[str, Any]:

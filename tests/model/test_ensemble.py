@@ -223,7 +223,8 @@ def test_a_damaged_list_of_members_is_refused(text: str, says: str, ensemble_fol
     if text.startswith('{"format_version": 1, "members"'):
         with pytest.raises(ModelError, match=f"{NAME}: its checksum is another one"):
             elias.load(tmp_path)
-        (tmp_path / NAME).write_text(json.dumps(sealed({**json.loads(text), "quality": None, "configs": {"member-0/config.json": {}}})))
+        more = {"quality": None, "configs": {"member-0/config.json": {}}}
+        (tmp_path / NAME).write_text(json.dumps(sealed({**json.loads(text), **more})))
     with pytest.raises(ModelError, match=f"{NAME}.*{says}"):
         elias.load(tmp_path)
 

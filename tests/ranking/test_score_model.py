@@ -325,5 +325,5 @@ def test_a_model_of_other_features_is_refused(features: tuple[str, ...] | None, 
     ScoreModel(LOSS).save(tmp_path)
     content = json.loads((tmp_path / NAME).read_text())
     (tmp_path / NAME).write_text(json.dumps({**content, "features": features}))
-    with pytest.raises(ModelError, match=rf"{NAME}: (the model was made with other features; fit it again|.features. is null)"):
+    with pytest.raises(ModelError, match=rf"{NAME}: (the model was made with other features|.features. is null)"):
         ScoreModel.load(tmp_path)
