@@ -77,7 +77,10 @@ def test_a_loss_that_is_not_finite_stops_the_fit() -> None:
     from attacks.bases import VECTOR_SETTINGS
 
     x, y = vectors()
-    settings = {**VECTOR_SETTINGS, "stage1.learning_rate_classifiers": 1e30, "stage1.learning_rate_encoder": 1e30}
+    settings = {
+        **VECTOR_SETTINGS, "stage1.weight_decay": 0.0, "stage1.learning_rate_classifiers": 1e30,
+        "stage1.learning_rate_clusters": 1e30,
+    }  # fmt: skip
     with pytest.raises(
         EliasError, match=r"stage1, epoch \d+, step \d+: the loss is not a finite number.*learning_rate_"
     ):

@@ -34,7 +34,7 @@ def test_a_broken_list_in_a_cell_is_an_error_and_no_label(tmp_path: Path) -> Non
     """Also where the other cells are plain labels that nothing separates."""
     path = tmp_path / "train.csv"
     rows = [f"text number {n},label {n % 3}" for n in range(12)]
-    path.write_text("\n".join(["text,labels", *rows, 'one more,"[""a"", ""b"]\n']))
+    path.write_text("\n".join(["text,labels", *rows, 'one more,"[""a"", ""b]"\n']))
     with pytest.raises(DataError, match=r"train\.csv:14: .*is not a list of labels"):
         elias.load_dataset(path)
     assert '["a", "b]' in elias.load_dataset(path, separator="none").labels.ids
