@@ -143,5 +143,6 @@ def finite_float32(matrix: sp.csr_matrix | np.ndarray, file: Path | str) -> sp.c
         at = int(np.flatnonzero(wrong)[0])
         row, column = int(np.searchsorted(matrix.indptr, at, side="right")) - 1, int(matrix.indices[at])
         value = matrix.data[at]
-    what = "a finite 32-bit number" if not np.isfinite(np.float64(value)) else f"at most {LARGEST:g}: scale the numbers"
+    fits = abs(value) <= np.finfo(np.float32).max
+    what = f"at most {LARGEST:g}: scale the numbers" if fits else "a finite 32-bit number"
     raise DataError(f"row {row}, column {column}: {value} is not {what} (counted from 0)", file=file)

@@ -262,7 +262,9 @@ class RecordParser:
         weight = _number(value)
         if not SMALLEST_WEIGHT <= weight <= LARGEST_WEIGHT:
             limits = f"{SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
-            message = f"{_shown(value)} is not a number above 0 ({limits}); leave out rows that should not count"
+            message = f"{_shown(value)} is not a number above 0; leave out rows that should not count"
+            if weight > 0:
+                message = f"{_shown(value)} is not a number from {limits}; divide all weights by the same number"
             raise DataError(message, file=self.file, line=line, field=field)
         return weight
 

@@ -81,7 +81,8 @@ def _problem(key: str, value: object, known: dict[str, object]) -> str:
     if isinstance(default, float):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_PROPENSITY[key]:
             return ""
-        return f"{str(value)[:40]} is not a number above 0, at most {LARGEST_PROPENSITY[key]:g}"
+        limit = f", at most {LARGEST_PROPENSITY[key]:g}" if isinstance(value, int | float) and value > 0 else ""
+        return f"{str(value)[:40]} is not a number above 0{limit}"
     if key == "text_field" and isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return ""
     return "" if isinstance(value, str) and value else f"{str(value)[:60]} is not a text in quotes"
