@@ -77,7 +77,7 @@ def _problem(key: str, value: object, known: dict[str, object]) -> str:
         return f"unknown setting{did_you_mean(key, known) or '; known: ' + ', '.join(known)}"
     default = known[key]
     if isinstance(default, bool):
-        return "" if isinstance(value, bool) else f"{str(value)[:60]} is not true or false"
+        return "" if isinstance(value, bool) else f"{_shown(value)} is not true or false"
     if isinstance(default, float):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_PROPENSITY[key]:
             return ""
@@ -85,4 +85,9 @@ def _problem(key: str, value: object, known: dict[str, object]) -> str:
         return f"{str(value)[:40]} is not a number above 0{limit}"
     if key == "text_field" and isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return ""
-    return "" if isinstance(value, str) and value else f"{str(value)[:60]} is not a text in quotes"
+    return "" if isinstance(value, str) and value else f"{_shown(value)} is not a text in quotes"
+
+
+def _shown(value: object) -> str:
+    """A value in a message, whatever its length."""
+    return "a number of many digits" if isinstance(value, int) and abs(value) > 10**40 else repr(value)[:60]
