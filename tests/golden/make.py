@@ -3,6 +3,7 @@
     python tests/golden/make.py               # models and answers
     python tests/golden/make.py product tree  # of these kinds only
     python tests/golden/make.py --answers     # answers of the models that are there
+    python tests/golden/make.py --checksums   # config.json of the models that are there, with their checksums anew
 
 A golden model is a small model of each kind, trained on a cut of datasets/debian-packages and committed. Its answers
 are committed too, and `tests/golden/test_golden.py` compares: labels exactly, scores to 1e-6. A change that is not
@@ -16,6 +17,7 @@ import argparse
 import gzip
 import json
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +29,10 @@ import numpy as np
 import elias
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from helpers.model_files import reseal  # noqa: E402
+
 SOURCE = HERE.parents[1] / "datasets" / "debian-packages"
 MODELS, ANSWERS, QUERIES = HERE / "models", HERE / "answers", HERE / "queries.json"
 ROWS, WORDS, LEAST = 800, 12, 3  # rows of the cut, words per text, rows per label
@@ -139,11 +145,16 @@ def write_answers(kinds: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--answers", action="store_true", help="keep the models, write their answers anew")
+    parser.add_argument("--checksums", action="store_true", help="keep the models, record their checksums anew")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; default: all")
     options = parser.parse_args()
     kinds = options.kinds or list(KINDS)
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         parser.error(f"there is no {', '.join(unknown)}; choose from {', '.join(KINDS)}")
+    if options.checksums:
+        for kind in kinds:
+            reseal(MODELS / kind)
+        return
     if not options.answers:
         make_models(kinds)
     write_answers(kinds)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elias
+from elias.core.checksums import sealed
 from elias.core.defaults import DataSize, resolve
 from elias.core.errors import InputError, ModelError, RunError
 from elias.core.files import same_files
@@ -27,6 +28,7 @@ from elias.model.model import Model
 from elias.model.storage import PART_FILES, load_model
 from elias.pipeline import fit as fitting
 from elias.pipeline.fit import fit_to
+from helpers.model_files import reseal
 from helpers.processes import SMALL, STACKED, content, here, one_line, sets, start, wait_until
 
 SHARED = ("05-tokens", "10-features", "60-ranking", "80-ranking", "82-texts")  # steps that need no clustering
@@ -185,11 +187,17 @@ def test_members_of_other_labels_are_refused(stacked_model: Model, ensemble: Ens
         Ensemble([])
 
 
-def test_a_member_without_calibration_takes_the_probabilities_away(stacked_model: Model, tiny_model: Model) -> None:
-    mixed = Ensemble([stacked_model, tiny_model])
+def test_a_member_without_calibration_takes_the_probabilities_away(stacked_model: Model) -> None:
+    mixed = Ensemble([stacked_model, replace(stacked_model, reranker=None)])
     assert not mixed.gives_probabilities
     with pytest.raises(InputError, match="not probabilities"):
         mixed.predict(["a"], threshold=0.5)
+
+
+def test_members_read_the_same_words(stacked_model: Model, tiny_model: Model) -> None:
+    """Word numbers of one vocabulary would index the tables of another."""
+    with pytest.raises(ModelError, match="member 1 has another vocabulary than member 0"):
+        Ensemble([stacked_model, tiny_model])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -202,16 +210,21 @@ def test_a_member_without_calibration_takes_the_probabilities_away(stacked_model
         ("[]", "not an object"),
         ('{"format_version": 1}', 'has no "members"'),
         ('{"format_version": 2, "members": ["member-0"]}', "this elias reads 1"),
-        ('{"format_version": 1, "members": []}', "members must be names of folders"),
-        ('{"format_version": 1, "members": "member-0"}', "members must be names of folders"),
-        ('{"format_version": 1, "members": ["../member-0"]}', "members must be names of folders"),
-        ('{"format_version": 1, "members": [0]}', "members must be names of folders"),
+        ('{"format_version": 1, "members": []}', "members must be different names"),
+        ('{"format_version": 1, "members": "member-0"}', "must be a list of texts"),
+        ('{"format_version": 1, "members": ["../member-0"]}', "members must be different names"),
+        ('{"format_version": 1, "members": [0]}', "must be a list of texts"),
         ('{"format_version": 1, "members": ["member-0", "member-7"]}', "member-7, which is not there; restore it"),
     ],
 )
 def test_a_damaged_list_of_members_is_refused(text: str, says: str, ensemble_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "member-0").symlink_to(ensemble_folder / "member-0")
     (tmp_path / NAME).write_text(text)
+    if text.startswith('{"format_version": 1, "members"'):
+        with pytest.raises(ModelError, match=f"{NAME}: its checksum is another one"):
+            elias.load(tmp_path)
+        more = {"quality": None, "configs": {"member-0/config.json": {}}}
+        (tmp_path / NAME).write_text(json.dumps(sealed({**json.loads(text), **more})))
     with pytest.raises(ModelError, match=f"{NAME}.*{says}"):
         elias.load(tmp_path)
 
@@ -323,6 +336,9 @@ def test_files_that_differ_are_not_shared(ensemble_folder: Path, tmp_path: Path)
     (second / "linear_ranker.safetensors").unlink()  # not through a hard link
     (second / "linear_ranker.safetensors").write_bytes(bytes(changed))
     assert not same_files(first, second, *PART_FILES)
+    with pytest.raises(ModelError, match=r"member-1/linear_ranker.safetensors: its content is not what"):
+        elias.load(tmp_path / "both")
+    reseal(tmp_path / "both")
     loaded = elias.load(tmp_path / "both", threads=2)
     assert isinstance(loaded, Ensemble)
     assert [len(group) for group in loaded.groups()] == [1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
+from elias.core import model_schema
+from elias.core.errors import ModelError
 from elias.core.metrics import CALIBRATION_BINS as BINS
 from elias.core.metrics import calibration_error
+from elias.core.schema import check_object
 from elias.ranking.calibration import MOST_KNOTS, IsotonicCalibration, fit_calibration
 from elias.ranking.score_model import ScoreModel
 
@@ -122,6 +126,12 @@ def test_through_json_it_stays_the_same() -> None:
     assert (again.error, again.rows) == (curve.error, curve.rows)
 
 
+def checked(content: dict[str, Any]) -> IsotonicCalibration:
+    """As the score model is read from its file."""
+    schema = {"calibration": model_schema.SCORE_MODEL["calibration"]}
+    return IsotonicCalibration.from_dict(check_object(Path("m"), {"calibration": content}, schema)["calibration"])
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -139,9 +149,9 @@ def test_through_json_it_stays_the_same() -> None:
 )
 def test_a_broken_curve_is_refused(change: dict[str, Any]) -> None:
     whole = {"scores": [0.0, 1.0], "probabilities": [0.1, 0.9], "error": 0.01, "rows": 10}
-    assert IsotonicCalibration.from_dict(whole)(np.array([0.5]))[0] == pytest.approx(0.5, abs=1e-6)
-    with pytest.raises(ValueError, match=r"the calibration curve is broken|could not convert"):
-        IsotonicCalibration.from_dict({**whole, **change})
+    assert checked(whole)(np.array([0.5]))[0] == pytest.approx(0.5, abs=1e-6)
+    with pytest.raises((ModelError, ValueError), match=r"calibration\.(scores|probabilities)|curve is empty or falls"):
+        checked({**whole, **change})
 
 
 @pytest.mark.parametrize("rows", [1, 2, 300])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier
 
+from elias.core import model_schema
+from elias.core.errors import ModelError
+from elias.core.schema import check_arrays
 from elias.ranking.decision_tree import DEPTH, LEAST_LEAF, DecisionTree, fit_tree
 
 
@@ -44,6 +48,17 @@ def test_pairs_of_one_class_become_one_leaf(right: np.ndarray, share: float) -> 
     assert DecisionTree.from_arrays(tree.arrays())(np.zeros((1, 4))).tolist() == [share]
 
 
+def checked(nodes: dict[str, Any]) -> DecisionTree:
+    """As a model reads it from its file."""
+    whole = {"input": "int64", "left": "int64", "right": "int64", "threshold": "float64", "value": "float64"}
+    arrays = {
+        name: np.array(values, dtype=whole[name] if all(isinstance(v, int | float) for v in values) else None)
+        for name, values in nodes.items()
+    }
+    schema = {name: model_schema.CALIBRATION_TREE[name] for name in whole}
+    return DecisionTree.from_arrays(check_arrays(Path("tree"), arrays, schema, {}))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -63,7 +78,7 @@ def test_nodes_that_are_no_tree_are_refused(name: str, value: list[Any]) -> None
         "input": [0, -1, -1], "threshold": [0.5, 0, 0], "left": [1, -1, -1], "right": [2, -1, -1],
         "value": [0.5, 0.1, 0.9],
     }  # fmt: skip
-    found = DecisionTree.from_arrays(whole)(np.array([[0.5, 0, 0, 0], [0.6, 0, 0, 0]], dtype=np.float32))
+    found = checked(whole)(np.array([[0.5, 0, 0, 0], [0.6, 0, 0, 0]], dtype=np.float32))
     np.testing.assert_allclose(found, [0.1, 0.9])
-    with pytest.raises(ValueError, match=r"tree|could not convert|inhomogeneous"):
-        DecisionTree.from_arrays({**whole, name: value})
+    with pytest.raises((ModelError, ValueError), match=r"tree|input|threshold|value|left|right"):
+        checked({**whole, name: value})

@@ -110,9 +110,9 @@ def test_saved_and_loaded_it_votes_the_same(tmp_path: Path) -> None:
 
 def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     some_texts().save(tmp_path)
-    with pytest.raises(ModelError, match=f"{NAME}: labels of texts do not fit"):
+    with pytest.raises(ModelError, match=f'{NAME}: "labels" has the value'):
         KNN.load(tmp_path, n_labels=2, n_words=N_WORDS)
-    with pytest.raises(ModelError, match=f"{NAME}: texts does not fit"):
+    with pytest.raises(ModelError, match=f'{NAME}: "texts.indptr" has the shape'):
         KNN.load(tmp_path, n_labels=N_LABELS, n_words=N_WORDS + 1)
 
 
@@ -139,5 +139,5 @@ def test_damaged_arrays_are_refused(
     else:
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
     write_tensors(tmp_path / NAME, arrays)
-    with pytest.raises(ModelError, match=rf"{NAME}: .*restore the file"):
+    with pytest.raises(ModelError, match=rf"{NAME}: .*restore the whole folder"):
         KNN.load(tmp_path, n_labels=N_LABELS, n_words=N_WORDS)

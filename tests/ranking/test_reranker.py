@@ -118,12 +118,12 @@ def test_parts_that_a_model_does_not_have_are_not_written(stacked_model: Model, 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"network_candidates": 0}, "network_candidates and word_candidates must be whole numbers above 0"),
-        ({"word_candidates": 2.5}, "network_candidates and word_candidates must be whole numbers above 0"),
-        ({"word_candidates": True}, "network_candidates and word_candidates must be whole numbers above 0"),
-        ({"knn": 1}, "knn must be true or false"),
+        ({"network_candidates": 0}, "_candidates.* but must be a whole number"),
+        ({"word_candidates": 2.5}, "_candidates.* but must be a whole number"),
+        ({"word_candidates": True}, "_candidates.* but must be a whole number"),
+        ({"knn": 1}, "knn.* must be true or false"),
         ({"label_trees": ...}, "label_trees"),  # missing
-        ({"label_trees": 4}, "label_trees must be a whole number from 0 to 3"),
+        ({"label_trees": 4}, "label_trees.* must be a whole number from 0 to 3"),
     ],
 )
 def test_a_damaged_summary_is_refused(

@@ -84,7 +84,7 @@ def test_damaged_files_are_refused(
     else:
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
     write_tensors(tmp_path / NAME, arrays)
-    with pytest.raises(ModelError, match=rf"{NAME}: .*from a copy, or delete it"):
+    with pytest.raises(ModelError, match=rf"{NAME}: .*restore"):
         TrainingTexts.load(tmp_path, n_texts=3)
 
 

@@ -1,4 +1,4 @@
-"""The command line: check, fit, recipes, predict, evaluate, inspect, report, compact, serve.
+"""The command line: check, fit, recipes, predict, evaluate, inspect, report, compact, verify, serve.
 
 Exit codes: 0 done, 1 something else went wrong, 2 wrong usage or argument, 3 data, 4 settings, 5 model folder,
 6 run folder or disk, 7 an optional package is missing, 130 interrupted. An error is one line on standard error.
@@ -18,9 +18,9 @@ from typing import Any
 
 from ..core.errors import EliasError, did_you_mean
 from ..core.version import __version__
-from . import check, compact, evaluate, fit, inspect, predict, recipes, report, serve
+from . import check, compact, evaluate, fit, inspect, predict, recipes, report, serve, verify
 
-COMMANDS = (check, fit, recipes, predict, evaluate, inspect, report, compact, serve)
+COMMANDS = (check, fit, recipes, predict, evaluate, inspect, report, compact, verify, serve)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _open(folder: Path, *, threads: int | None) -> Any:
     from ..model.ensemble import load
 
-    return load(folder, threads=threads)
+    return load(folder, threads=threads, verify=True)
 
 
 def _folders(given: Sequence[str]) -> dict[str, Path]:

@@ -12,10 +12,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import filecmp
+import hashlib
 import json
+import math
 import mmap
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +32,8 @@ _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 # A bfloat16 is read and written as its bits.
 _DTYPES = _FLOATS | {"BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+LARGEST_JSON = 1 << 30  # bytes; the vocabulary of a large model has some 10 million
+LONGEST_HEADER = 100_000_000  # bytes of a safetensors header; as in the format's own library
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 
@@ -131,16 +136,44 @@ def _sync(path: Path) -> None:
 
 
 def write_json(path: Path, content: Any, *, indent: int | None = 1) -> None:
+    """A JSON file, written atomically. Numbers that are not finite are refused: JSON has none."""
+    try:
+        text = json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError as problem:
+        raise RunError(f"{path}: would hold a number that is not finite ({problem}); nothing was written") from None
     # Half a surrogate pair, which UTF-8 cannot hold, becomes \udxxx, which JSON reads back.
-    raw = json.dumps(content, ensure_ascii=False, indent=indent).encode("utf-8", "backslashreplace")
+    raw = text.encode("utf-8", "backslashreplace")
     with replacing(path) as part:
         part.write_bytes(raw + b"\n")
 
 
+def finite_number(text: str) -> float:
+    """A number of a JSON file; ValueError for NaN, Infinity and what overflows to it."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is not finite")
+    return number
+
+
+def check_regular(path: Path, error: type[EliasError] = ModelError) -> int:
+    """The size of a file; a folder, a pipe or a device in its place raises `error` before anything waits for it."""
+    try:
+        about = path.stat()
+    except (OSError, ValueError) as problem:
+        raise error(unreadable(path, problem)) from None
+    if not stat.S_ISREG(about.st_mode):
+        raise error(f"{path}: not a file but a folder, a pipe or a device; restore it from a copy")
+    return about.st_size
+
+
 def read_json(path: Path, error: type[EliasError] = ModelError) -> Any:
     """The content of a JSON file; a damaged one raises `error`."""
+    size = check_regular(path, error)
+    if size > LARGEST_JSON:
+        raise error(f"{path}: has {size:,} bytes, far too many for such a file; restore it from a copy")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, parse_float=finite_number, parse_constant=finite_number)
     except (ValueError, RecursionError) as problem:
         raise error(f"{path}: not readable as JSON ({problem}); the file is damaged, restore it from a copy") from None
     except OSError as problem:
@@ -158,11 +191,11 @@ def read_object(path: Path, *keys: str, error: type[EliasError] = ModelError) ->
     return content
 
 
-def unreadable(path: Path, problem: OSError) -> str:
+def unreadable(path: Path, problem: OSError | ValueError) -> str:
     """The message for a file that cannot be opened."""
     if isinstance(problem, FileNotFoundError):
         return f"{path}: the file is missing"
-    return f"{path}: cannot be read ({problem.strerror or problem})"
+    return f"{path}: cannot be read ({getattr(problem, 'strerror', None) or problem})"
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -189,27 +222,48 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
             out.write(array.reshape(-1).view(np.uint8).data)
 
 
+def checksum_of(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    """A hash of arrays and metadata: what a file that may be left behind by a kill carries in its own metadata."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, text in sorted(metadata.items()):
+        digest.update(f"{name}={text};".encode())
+    for name, tensor in tensors.items():
+        array = np.ascontiguousarray(tensor)
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
 def read_tensors(path: Path, error: type[EliasError] = ModelError) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """(arrays as copy-on-write memory maps, metadata); a damaged file raises `error`."""
+    size = check_regular(path, error)
     try:
-        size = path.stat().st_size
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= size - 8:
+            if not 2 <= length <= min(size - 8, LONGEST_HEADER):
                 raise ValueError("its header does not fit the file")
             header = json.loads(file.read(length))
         metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+            raise ValueError("its metadata are not texts")
         return {name: _mapped(path, entry, 8 + length, size) for name, entry in header.items()}, metadata
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
-        raise error(f"{path}: not a whole safetensors file ({problem}); restore it from a copy") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError) as problem:
+        raise error(f"{path}: not a whole safetensors file ({_short(problem)}); restore it from a copy") from None
     except OSError as problem:
         raise error(unreadable(path, problem)) from None
 
 
+def _short(problem: BaseException) -> str:
+    said = " ".join(str(problem).split()) or type(problem).__name__
+    return said if len(said) <= 120 else said[:117] + "..."
+
+
 def _mapped(path: Path, entry: Mapping[str, Any], base: int, size: int) -> np.ndarray:
-    dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
-    start, stop = entry["data_offsets"]
-    if not 0 <= start <= stop <= size - base or stop - start != dtype.itemsize * int(np.prod(shape)):
+    dtype, shape, place = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), list(entry["data_offsets"])
+    if not all(type(number) is int and number >= 0 for number in (*shape, *place)) or len(place) != 2:
+        raise ValueError("a shape or a place is not of whole numbers")
+    start, stop = place
+    if not start <= stop <= size - base or stop - start != dtype.itemsize * math.prod(shape):
         raise ValueError("an array reaches past its end")
     if start == stop:  # an empty file region cannot be mapped
         return np.empty(shape, dtype)

@@ -63,8 +63,9 @@ def open_recipe(name_or_path: str | Path) -> Recipe:
         raise InputError(f"{path}: cannot be read as a recipe ({problem.strerror})") from None
     except UnicodeDecodeError as problem:
         raise SettingsError(f"{path}: not a text in UTF-8 (byte {problem.start}); a recipe is a TOML file") from None
-    except tomllib.TOMLDecodeError as problem:
-        raise SettingsError(f"{path}: not a TOML file: {problem}; write [section] and key = value") from None
+    except (ValueError, RecursionError) as problem:
+        said = " ".join(str(problem).split())[:200]
+        raise SettingsError(f"{path}: not a TOML file: {said}; write [section] and key = value") from None
     description = content.pop("description", "")
     if not isinstance(description, str):
         raise SettingsError(f'{path}: description={description}: must be text, as in description = "short titles"')

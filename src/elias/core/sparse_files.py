@@ -7,12 +7,13 @@ csr.json                             its shape; written last, so a folder withou
 from __future__ import annotations
 
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 import scipy.sparse as sp
 
 from .errors import ModelError
-from .files import read_object, write_array, write_json
+from .files import check_regular, read_object, write_array, write_json
 
 FORMAT_VERSION = 1
 
@@ -52,10 +53,14 @@ def open_csr(folder: str | Path) -> sp.csr_matrix:
 
 def open_vector(path: Path, dtype: type[np.generic] | None = None) -> np.ndarray:
     """A one-dimensional .npy file as a memory map, of the given type."""
+    check_regular(path)
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); write it again") from error
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise ModelError(f"{path}: cannot be read ({said}); write it again") from None
+    if not isinstance(array, np.ndarray):
+        raise ModelError(f"{path}: not an array of numpy.save; write it again")
     if array.ndim != 1 or (dtype is not None and array.dtype != dtype):
         raise ModelError(f"{path}: holds a {array.ndim}-d array of {array.dtype}; write it again")
     return array

@@ -141,6 +141,11 @@ class Vocabulary:
         self.words = tuple(words)
         self._numbers = {word: number for number, word in enumerate(self.words)}
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a word is in the list twice."""
+        return len(self._numbers) < len(self.words)
+
     def __len__(self) -> int:
         return len(self.words)
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.arrays import LARGEST_WEIGHT, check_size, dense_matrix, length_of, real_number, row_weights, sparse_matrix
 from ..core.defaults import DataSize
 from ..core.errors import InputError
 from .defects import (
@@ -42,7 +43,7 @@ from .matrices import finite_float32
 from .record_parser import RecordParser, RowSource
 from .records import DatasetRecords, Record, SplitRecords, collect, from_label_matrix
 from .rows import KIND_TEXT, Rows
-from .settings import DatasetSettings
+from .settings import LARGEST_PROPENSITY, DatasetSettings
 
 Label: TypeAlias = str | int
 RowLabels: TypeAlias = Sequence[Label | tuple[Label, float] | Mapping[str, Any]] | Mapping[Label, float]
@@ -411,6 +412,7 @@ class _VectorRows:
 def _from_lists(
     splits: dict[str, _TextRows], label_texts: Mapping[str, str] | None, settings: DatasetSettings
 ) -> Dataset:
+    _check_propensity(settings)
     log = ReadLog()
     records = DatasetRecords("lists of texts in memory", LabelSetBuilder(log))
     if label_texts is not None:
@@ -421,7 +423,7 @@ def _from_lists(
             raise InputError(f"{prefix}texts and {prefix}labels come together; one of them is missing")
         if rows.texts is not None and rows.labels is not None:
             columns = {"labels": rows.labels, "ids": rows.ids, "weights": rows.weights, "groups": rows.groups}
-            _check_lengths(len(rows.texts), prefix, **columns)
+            _check_lengths(length_of(rows.texts, f"{prefix}texts"), prefix, **columns)
             place = f"{prefix}labels"
             records.splits[split] = collect(_text_records(rows, place, settings, records.labels), place, log)
     return assemble(records, settings, log, name=settings.name)
@@ -431,7 +433,7 @@ def _text_records(
     rows: _TextRows, place: str, settings: DatasetSettings, label_set: LabelSetBuilder
 ) -> Iterator[Record]:
     """Rows as the parser of files wants them, so that lists and files follow the same rules."""
-    parser = RecordParser(RowSource((), place), LIST_FIELDS, settings, label_set)
+    parser = RecordParser(RowSource((), place), LIST_FIELDS, settings, label_set, asked_for_names=True)
     assert rows.texts is not None
     assert rows.labels is not None
     for row, (text, labels) in enumerate(zip(rows.texts, rows.labels, strict=True)):
@@ -462,6 +464,7 @@ def _from_arrays(
     label_texts: Sequence[str] | None,
     settings: DatasetSettings,
 ) -> Dataset:
+    _check_propensity(settings)
     log = ReadLog()
     records = DatasetRecords("arrays in memory", LabelSetBuilder(log))
     for split, rows in splits.items():
@@ -470,13 +473,19 @@ def _from_arrays(
             raise InputError(f"{prefix}vectors and {prefix}labels come together; one of them is missing")
         if rows.vectors is not None:
             records.splits[split] = _vector_records(rows, prefix)
-    widths = {split: (_width(splits[split].vectors), _width(splits[split].labels)) for split in records.splits}
+    widths = {
+        split: (_width(rows.vectors), _width(splits[split].labels))
+        for split, rows in records.splits.items()
+        if rows.vectors is not None
+    }
     if len(set(widths.values())) > 1:
         raise InputError(f"the splits differ in (features, labels): {widths}")
     n_labels = _width(splits["train"].labels)
+    if label_ids is not None:
+        length_of(label_ids, "label_ids")
     ids = [str(label) for label in label_ids] if label_ids is not None else [str(n) for n in range(n_labels)]
     for argument, values in (("label_ids", ids), ("label_texts", label_texts)):
-        if values is not None and len(values) != n_labels:
+        if values is not None and length_of(values, argument) != n_labels:
             raise InputError(f"{argument} has {len(values)} entries, labels has {n_labels} columns")
     _list_labels(ids, list(label_texts) if label_texts is not None else [""] * n_labels, records.labels)
     return assemble(records, settings, log, name=settings.name)
@@ -485,23 +494,25 @@ def _from_arrays(
 def _vector_records(rows: _VectorRows, prefix: str) -> SplitRecords:
     if not sp.issparse(rows.labels):
         raise InputError(f"{prefix}labels must be a scipy sparse matrix, not {type(rows.labels).__name__}")
-    labels = sp.csr_matrix(cast("Any", rows.labels))
+    labels = sparse_matrix(rows.labels, f"{prefix}labels")
     is_sparse: bool = sp.issparse(rows.vectors)
-    given = cast("Any", rows.vectors)
-    vectors: Any = sp.csr_matrix(given) if is_sparse else np.asarray(given)
-    if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
+    given, name = cast("Any", rows.vectors), f"{prefix}vectors"
+    vectors: Any = sparse_matrix(given, name) if is_sparse else dense_matrix(given, name)
+    if vectors.ndim != 2:
         raise InputError(f"{prefix}vectors must be two-dimensional numbers, not {vectors.dtype} of {vectors.shape}")
+    if not vectors.shape[1]:
+        raise InputError(f"{prefix}vectors have no columns")
     vectors = finite_float32(vectors, f"{prefix}vectors")
     labels = sp.csr_matrix(finite_float32(labels, f"{prefix}labels"))
+    check_size(vectors, f"{prefix}vectors")
+    check_size(labels, f"{prefix}labels", LARGEST_WEIGHT)
     if labels.nnz and labels.data.min() < 0:
         raise InputError(f"{prefix}labels has the weight {labels.data.min()}; weights must be 0 or more")
     count = int(labels.shape[0])
     if count == 0:
         raise InputError(f"{prefix}labels has no rows")
     _check_lengths(count, prefix, vectors=vectors, ids=rows.ids, weights=rows.weights, groups=rows.groups)
-    weights = None if rows.weights is None else np.asarray(rows.weights, dtype=np.float32)
-    if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise InputError(f"{prefix}weights must be finite numbers above 0")
+    weights = None if rows.weights is None else row_weights(rows.weights, f"{prefix}weights", count)
     return from_label_matrix(
         labels,
         file=f"{prefix}labels",
@@ -511,6 +522,13 @@ def _vector_records(rows: _VectorRows, prefix: str) -> SplitRecords:
         groups=None if rows.groups is None else [str(g) for g in rows.groups],
         weights=weights,
     )
+
+
+def _check_propensity(settings: DatasetSettings) -> None:
+    for name in ("propensity_a", "propensity_b"):
+        value = real_number(getattr(settings, name), name)
+        if not 0.0 < value <= LARGEST_PROPENSITY[name]:
+            raise InputError(f"{name}={value:g}: give a number above 0, at most {LARGEST_PROPENSITY[name]:g}")
 
 
 def _width(matrix: Any) -> int:
@@ -529,6 +547,6 @@ def _list_labels(ids: Sequence[str], texts: Sequence[str], labels: LabelSetBuild
 def _check_lengths(count: int, prefix: str, **columns: Any) -> None:
     for name, values in columns.items():
         if values is not None:
-            length = values.shape[0] if hasattr(values, "shape") else len(values)
+            length = length_of(values, f"{prefix}{name}")
             if length != count:
                 raise InputError(f"{prefix}{name} has {length} entries, there are {count} rows")

@@ -29,6 +29,7 @@ USUAL_NAMES = (
     "filter_train.tsv", "filter_test.tsv", "train_texts.txt", "train_labels.txt", "test_texts.txt",
     "test_labels.txt", "trn.json", "tst.json", "lbl.json", "X.trn.npz", "Y.trn.npz", "X.tst.npz", "Y.tst.npz",
 )  # fmt: skip
+PIECE = 1 << 24  # bytes of a line that are read at once
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP_MAGIC = b"\x1f\x8b"
@@ -131,7 +132,7 @@ def raw_lines(file: Path) -> Iterator[bytes]:
     number = 0
     with open_bytes(file) as stream:
         try:
-            for line in stream:
+            while line := _whole_line(stream):
                 number += 1
                 yield line
         except EOFError:
@@ -142,6 +143,14 @@ def raw_lines(file: Path) -> Iterator[bytes]:
             raise DataError(message, file=file, line=number + 1) from None
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror or error}", file=file, line=number + 1) from None
+
+
+def _whole_line(stream: IO[bytes]) -> bytes:
+    """One line; only its beginning where that holds NUL: of a file that is no text, a line may never end."""
+    pieces = [stream.readline(PIECE)]
+    while len(pieces[-1]) == PIECE and not pieces[-1].endswith(b"\n") and b"\0" not in pieces[-1]:
+        pieces.append(stream.readline(PIECE))
+    return b"".join(pieces)
 
 
 def numbered_lines(file: Path, log: ReadLog | None = None) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import overload
 
-from ..core.errors import DataError
+from ..core.errors import DataError, ModelError
 from .defects import BLANK_LINE, LABEL_BY_NAME, UNLISTED_LABEL, ReadLog, place
 from .files import Folder, numbered_lines
 
@@ -53,7 +53,10 @@ class LabelSet:
 
     @cached_property
     def number_of(self) -> dict[str, int]:
-        return {label_id: number for number, label_id in enumerate(self.ids)}
+        numbers = {label_id: number for number, label_id in enumerate(self.ids)}
+        if len(numbers) < len(self.ids):
+            raise ModelError("labels.tsv: two labels have the same id; restore the model from a copy")
+        return numbers
 
     def uri(self, number: int) -> str | None:
         """The URI of a label, if it has one."""

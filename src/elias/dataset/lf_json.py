@@ -10,10 +10,10 @@ name their files trn.raw.json.gz, and datasets without label features have no lb
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..core.arrays import LARGEST_WEIGHT
 from ..core.errors import DataError, did_you_mean
 from .defects import LABEL_UIDS_REPEATED, ZERO_WEIGHT, ReadLog, place
 from .files import Folder
@@ -106,8 +106,9 @@ def _targets(
     if not isinstance(grades, list) or len(grades) != len(labels):
         raise DataError("not a list as long as target_ind", file=file, line=line, field="target_rel")
     for grade in grades:
-        if type(grade) not in (int, float) or not math.isfinite(grade) or grade < 0:
-            raise DataError(f"{grade!r} is not a number of 0 or more", file=file, line=line, field="target_rel")
+        if type(grade) not in (int, float) or not 0 <= grade <= LARGEST_WEIGHT:
+            shown = f"{str(grade)[:40]} is not a number of 0 or more, at most {LARGEST_WEIGHT:g}"
+            raise DataError(shown, file=file, line=line, field="target_rel")
     if 0 in grades:
         log.note(ZERO_WEIGHT, place(file, line), grades.count(0))
         kept = [(label, float(grade)) for label, grade in zip(labels, grades, strict=True) if grade != 0]

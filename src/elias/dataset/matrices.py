@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.errors import DataError
+from ..core.arrays import LARGEST, LARGEST_WEIGHT, sparse_matrix
+from ..core.errors import DataError, InputError
 from .defects import ReadLog
 from .files import Folder, file_errors, numbered_lines, one_line
 from .labels import LabelSetBuilder, read_column_labels
@@ -28,7 +29,8 @@ from .sparse_text import FIRST_ROW_LINE, check_widths, read_sparse_matrix
 SHORT_NAMES = {"train": "trn", "validation": "val", "test": "tst"}
 # What numpy, scipy and zipfile raise on files that are cut off, damaged, pickled or of another kind.
 BROKEN_FILE = (
-    *(ValueError, KeyError, EOFError, OverflowError, MemoryError, NotImplementedError, SyntaxError),
+    *(ValueError, KeyError, EOFError, OverflowError, MemoryError, NotImplementedError, SyntaxError, TypeError),
+    *(IndexError, AttributeError, RuntimeError, UnicodeError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
@@ -92,11 +94,12 @@ def _read_matrix(file: Path, what: str, log: ReadLog) -> sp.csr_matrix:
 
 
 def _check_weights(labels: sp.csr_matrix, file: Path) -> None:
-    wrong = np.flatnonzero(np.asarray(labels.data) < 0)
+    wrong = np.flatnonzero((labels.data < 0) | (labels.data > LARGEST_WEIGHT))
     if len(wrong):
         row = int(np.searchsorted(labels.indptr, wrong[0], side="right")) - 1
         value, column = labels.data[wrong[0]], labels.indices[wrong[0]]
-        raise DataError(f"row {row}, label {column}: weight {value} is below 0 (counted from 0)", file=file)
+        limit = "below 0" if value < 0 else f"above {LARGEST_WEIGHT:g}"
+        raise DataError(f"row {row}, label {column}: weight {value} is {limit} (counted from 0)", file=file)
 
 
 def read_sparse(file: Path) -> sp.csr_matrix:
@@ -104,10 +107,11 @@ def read_sparse(file: Path) -> sp.csr_matrix:
     try:
         with file_errors(file), file.open("rb") as stream:
             found = sp.load_npz(stream)  # loads with allow_pickle=False
-        matrix = sp.csr_matrix(found)
-        matrix.check_format(full_check=True)
-    except BROKEN_FILE as error:
-        raise DataError(f"not a matrix of scipy.sparse.save_npz: {one_line(error)}", file=file) from None
+        if not all(isinstance(size, int | np.integer) for size in found.shape):
+            raise TypeError(f"its shape {found.shape} is not of whole numbers")
+        matrix = sparse_matrix(found, "the matrix")
+    except (*BROKEN_FILE, InputError) as error:
+        raise DataError(f"not a matrix of scipy.sparse.save_npz: {one_line(error)[:200]}", file=file) from None
     return sp.csr_matrix(finite_float32(matrix, file))
 
 
@@ -126,10 +130,10 @@ def read_vectors(file: Path) -> sp.csr_matrix | np.ndarray:
 
 
 def finite_float32(matrix: sp.csr_matrix | np.ndarray, file: Path | str) -> sp.csr_matrix | np.ndarray:
-    """A float32 copy. NaN and infinite values are errors that name the first row and column."""
+    """A float32 copy. Values that are not finite, or too large to be squared, are errors that name row and column."""
     with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, an error below
         copy = matrix.astype(np.float32)
-    wrong = ~np.isfinite(copy if isinstance(copy, np.ndarray) else copy.data)
+    wrong = ~(np.abs(copy if isinstance(copy, np.ndarray) else copy.data) <= LARGEST)
     if not wrong.any():
         return copy
     if isinstance(matrix, np.ndarray):
@@ -139,4 +143,6 @@ def finite_float32(matrix: sp.csr_matrix | np.ndarray, file: Path | str) -> sp.c
         at = int(np.flatnonzero(wrong)[0])
         row, column = int(np.searchsorted(matrix.indptr, at, side="right")) - 1, int(matrix.indices[at])
         value = matrix.data[at]
-    raise DataError(f"row {row}, column {column}: {value} is not a finite 32-bit number (counted from 0)", file=file)
+    fits = abs(value) <= np.finfo(np.float32).max
+    what = f"at most {LARGEST:g}: scale the numbers" if fits else "a finite 32-bit number"
+    raise DataError(f"row {row}, column {column}: {value} is not {what} (counted from 0)", file=file)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.arrays import LARGEST_WEIGHT, check_size, sparse_matrix
 from ..core.errors import InputError
 from .dataset import Dataset, assemble, plain_labels
 from .defects import ReadLog
@@ -245,9 +246,11 @@ def _indicated(labels: Any, place: str) -> list[Any]:
             values = values.astype(np.float64)
     if not sp.issparse(values) and not _is_numeric(values):
         raise InputError(f"the labels of {place} are a matrix of {values.dtype}; an indicator matrix has numbers")
-    matrix = sp.csr_matrix(values)
+    name = f"the label matrix of {place}"
+    matrix = sparse_matrix(values if sp.issparse(values) else sp.csr_matrix(values), name).copy()
     matrix.eliminate_zeros()
-    if matrix.nnz and not (np.isfinite(matrix.data).all() and matrix.data.min() > 0):
+    check_size(matrix, name, LARGEST_WEIGHT)
+    if matrix.nnz and matrix.data.min() < 0:
         raise InputError(f"the label matrix of {place} has values below 0 or not finite; they are weights")
     ids = names or [str(number) for number in range(matrix.shape[1])]
     graded = not bool(np.all(matrix.data == 1))

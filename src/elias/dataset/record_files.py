@@ -178,11 +178,11 @@ def read_json(file: Path, log: ReadLog) -> Iterator[Row]:
     body = "\n".join(text for _, text in numbered_lines(file))
     try:
         found = json.loads(body)
-    except RecursionError as error:
-        raise DataError(f"not JSON: {error}", file=file) from None
     except json.JSONDecodeError as error:
         near = body[max(0, error.pos - 15) : error.pos + 15]
         raise DataError(f"not JSON: {error.msg}, near {near!r}", file=file, line=error.lineno) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {one_line(error)[:200]}", file=file) from None
     rows = found if isinstance(found, list) else _columns(found)
     if rows is None:
         raise DataError("a JSON object without a list of rows; [{...}, ...] or one {...} per line is read", file=file)

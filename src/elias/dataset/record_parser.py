@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from ..core.errors import DataError, did_you_mean
 from .defects import MISSING_VALUE, NOT_SEPARATED, ZERO_WEIGHT, ReadLog, place
 from .fields import MISSING_WORDS, Columns, Fields, is_missing, quoted, resolve_fields, resolve_known
@@ -76,7 +77,8 @@ class RecordReader:
         if any(isinstance(row.get(fields.labels or ""), str) for _, row in first):
             characters = sum(len(value) for _, row in first for value in row.values() if isinstance(value, str))
             first += islice(rows, int(min(MANY_ROWS, MOST_CHARACTERS * len(first) / max(1, characters))))
-        parser = RecordParser(source, fields, self.settings, self.label_set)
+        asked = self.given.or_else(self.settings.fields(list(first[0][1]))).separator == ""
+        parser = RecordParser(source, fields, self.settings, self.label_set, asked_for_names=asked)
         parser.look_at_labels(row for _, row in first)
         self.fields = self.fields or parser.fields
         self.log.unread(name for name in first[0][1] if name not in self._read_fields(parser.fields))
@@ -124,12 +126,14 @@ class RecordParser:
     """Turns the rows of one source into records; each wrong value becomes a DataError with its place."""
 
     def __init__(
-        self, source: RowSource, fields: Fields, settings: DatasetSettings, label_set: LabelSetBuilder
-    ) -> None:
+        self, source: RowSource, fields: Fields, settings: DatasetSettings, label_set: LabelSetBuilder, *,
+        asked_for_names: bool = False,
+    ) -> None:  # fmt: skip
         self.file, self.is_table, self.fields = source.file, source.is_table, fields
         self.settings, self.label_set = settings, label_set
         self._log: ReadLog = label_set.log
         self._whole_floats = False
+        self.asked_for_names = asked_for_names  # the user said that a cell is one label, even one that begins with [
 
     def look_at_labels(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Find out what separates the labels of a cell, if that is not known and the labels are cells."""
@@ -218,8 +222,9 @@ class RecordParser:
                 raise self._wrong_labels(f"{_shown(item)} is not a pair of label and weight", line)
             label, weight = item
         grade = _number(weight)
-        if not (math.isfinite(grade) and grade >= 0.0):
-            raise self._wrong_labels(f"weight {_shown(weight)} is not a number of 0 or more", line)
+        if not 0.0 <= grade <= LARGEST_WEIGHT:
+            limit = f"; at most {LARGEST_WEIGHT:g}" if grade > LARGEST_WEIGHT else ""
+            raise self._wrong_labels(f"weight {_shown(weight)} is not a number of 0 or more{limit}", line)
         name = _as_text(label)
         if name is None:
             raise self._wrong_labels(f"label {_shown(label)} is not a text or a number", line)
@@ -235,7 +240,7 @@ class RecordParser:
         try:
             found = read_list(cell)
         except ValueError as error:
-            if self.fields.separator == "":
+            if self.asked_for_names:
                 return [cell]
             remedy = "mend it, or say --separator none if it is a name"
             raise self._wrong_labels(f"{_shown(cell)} is not a list of labels: {error}; {remedy}", line) from None
@@ -255,8 +260,11 @@ class RecordParser:
             with suppress(ValueError):  # what is not a number fails below, like every other wrong weight
                 value = float(value)
         weight = _number(value)
-        if not (math.isfinite(weight) and weight > 0.0):
+        if not SMALLEST_WEIGHT <= weight <= LARGEST_WEIGHT:
+            limits = f"{SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
             message = f"{_shown(value)} is not a number above 0; leave out rows that should not count"
+            if weight > 0:
+                message = f"{_shown(value)} is not a number from {limits}; divide all weights by the same number"
             raise DataError(message, file=self.file, line=line, field=field)
         return weight
 
@@ -330,8 +338,11 @@ def _as_text(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     if isinstance(value, numbers.Integral):
-        return str(int(value))
-    number = float(value)
+        try:
+            return str(int(value))
+        except ValueError:  # Python refuses to write numbers of thousands of digits
+            return None
+    number = _number(value)
     if not math.isfinite(number):
         return None
     return str(int(number)) if number.is_integer() else repr(number)
@@ -341,11 +352,17 @@ def _number(value: object) -> float:
     """A real number as a float; NaN for everything else."""
     if isinstance(value, bool):
         return math.nan
-    return float(value) if isinstance(value, numbers.Real) else math.nan
+    try:
+        return float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
 
 
 def _shown(value: object) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; brackets in brackets
+        return "a value too long to show"
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 

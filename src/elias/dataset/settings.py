@@ -10,7 +10,6 @@ An unknown key is an error.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -20,6 +19,8 @@ from ..core.errors import DataError, did_you_mean
 from .defects import ReadLog
 from .fields import Fields
 from .files import numbered_lines, one_line
+
+LARGEST_PROPENSITY = {"propensity_a": 10.0, "propensity_b": 1e6}  # beyond, powers of counts overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,8 @@ def load_settings(file: Path, log: ReadLog) -> DatasetSettings:
         line_of.setdefault(line.split("=")[0].strip().strip("\"'"), number)
     try:
         found = tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"not TOML: {one_line(error)}", file=file) from None
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise DataError(f"not TOML: {one_line(error)[:200]}", file=file) from None
     known = {field.name: field.default for field in fields(DatasetSettings)}
     good: dict[str, object] = {}
     for key, value in found.items():
@@ -76,12 +77,17 @@ def _problem(key: str, value: object, known: dict[str, object]) -> str:
         return f"unknown setting{did_you_mean(key, known) or '; known: ' + ', '.join(known)}"
     default = known[key]
     if isinstance(default, bool):
-        return "" if isinstance(value, bool) else f"{value!r} is not true or false"
+        return "" if isinstance(value, bool) else f"{_shown(value)} is not true or false"
     if isinstance(default, float):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and math.isfinite(float(value)) and float(value) > 0:  # type: ignore[arg-type]
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_PROPENSITY[key]:
             return ""
-        return f"{value!r} is not a number above 0"
+        limit = f", at most {LARGEST_PROPENSITY[key]:g}" if isinstance(value, int | float) and value > 0 else ""
+        return f"{str(value)[:40]} is not a number above 0{limit}"
     if key == "text_field" and isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return ""
-    return "" if isinstance(value, str) and value else f"{value!r} is not a text in quotes"
+    return "" if isinstance(value, str) and value else f"{_shown(value)} is not a text in quotes"
+
+
+def _shown(value: object) -> str:
+    """A value in a message, whatever its length."""
+    return "a number of many digits" if isinstance(value, int) and abs(value) > 10**40 else repr(value)[:60]

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.arrays import LARGEST
 from ..core.errors import DataError
 from .defects import ReadLog
 from .files import Folder, first_line, numbered_lines
@@ -111,7 +112,10 @@ class _SparseRows:
         starts = np.array(self.starts, dtype=np.int64)
         for wrong, words in (
             (indices >= width, f"{what} {{index}} is out of range; the header allows 0 to {width - 1}"),
-            (~np.isfinite(values), f"{what} {{index}} has the value {{value}}; values must be finite numbers"),
+            (
+                ~(np.abs(values) <= LARGEST),
+                f"{what} {{index}} has the value {{value}}; values must be finite numbers of at most {LARGEST:g}",
+            ),
         ):
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])

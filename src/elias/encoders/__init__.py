@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..core.errors import ModelError
+from ..core import model_schema
 from ..core.files import read_json
+from ..core.schema import check_object
 from .encoder import Encoder, Inputs, TrainingContext
 
 __all__ = ["Encoder", "Inputs", "TrainingContext", "load_encoder"]
@@ -17,10 +18,7 @@ __all__ = ["Encoder", "Inputs", "TrainingContext", "load_encoder"]
 def load_encoder(folder: Path, *, threads: int = 1) -> Encoder:
     """The encoder saved in `folder`, whichever kind it is."""
     about = folder / "encoder.json"
-    try:
-        return _load(read_json(about)["kind"], folder, threads)
-    except (KeyError, TypeError, RuntimeError) as problem:
-        raise ModelError(f"{about}: does not fit encoder.safetensors ({problem}); restore both from a copy") from None
+    return _load(check_object(about, read_json(about), model_schema.ENCODER)["kind"], folder, threads)
 
 
 def _load(kind: str, folder: Path, threads: int) -> Encoder:
@@ -36,8 +34,7 @@ def _load(kind: str, folder: Path, threads: int) -> Encoder:
         from .transformer import TransformerEncoder
 
         return TransformerEncoder.load(folder, threads=threads)
-    if kind == "hybrid":
-        from .hybrid import SENTENCES, HybridEncoder
+    assert kind == "hybrid"
+    from .hybrid import SENTENCES, HybridEncoder
 
-        return HybridEncoder.load(folder, load_encoder(folder / SENTENCES, threads=threads), threads=threads)
-    raise ModelError(f'{folder / "encoder.json"}: kind "{kind}" is not known to this version of elias')
+    return HybridEncoder.load(folder, load_encoder(folder / SENTENCES, threads=threads), threads=threads)

@@ -20,12 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import kernels
+from ..core import model_schema
 from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.ragged import take_rows
 from ..core.rounding import as_array, as_tensor
+from ..core.schema import check_arrays, check_object
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head
 
@@ -75,8 +77,10 @@ class BagEncoder:
 
     @classmethod
     def load(cls, folder: Path, *, threads: int = 1) -> BagEncoder:
-        about: dict[str, Any] = read_json(folder / "encoder.json")
-        arrays, _ = read_tensors(folder / "encoder.safetensors")
+        path = folder / "encoder.json"
+        about = check_object(path, read_json(path), model_schema.HEAD_OPTIONS)
+        path = folder / "encoder.safetensors"
+        arrays = check_arrays(path, read_tensors(path)[0], model_schema.BAG, {"dim": about["dim"]})
         words = as_tensor(arrays.pop("words"))
         encoder = cls(words, radius=float(about["radius"]), dropout=float(about["dropout"]), threads=threads)
         encoder.head.take_arrays(arrays)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core import model_schema
 from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
+from ..core.schema import check_arrays, check_object
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head
 
@@ -64,7 +65,10 @@ class DenseEncoder:
 
     @classmethod
     def load(cls, folder: Path, *, threads: int = 1) -> DenseEncoder:
-        about: dict[str, Any] = read_json(folder / "encoder.json")
+        path = folder / "encoder.json"
+        about = check_object(path, read_json(path), model_schema.HEAD_OPTIONS)
+        path = folder / "encoder.safetensors"
+        arrays = check_arrays(path, read_tensors(path)[0], model_schema.HEAD, {"dim": about["dim"]})
         encoder = cls(about["dim"], radius=about["radius"], dropout=about["dropout"], threads=threads)
-        encoder.head.take_arrays(read_tensors(folder / "encoder.safetensors")[0])
+        encoder.head.take_arrays(arrays)
         return encoder

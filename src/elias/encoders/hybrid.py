@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,11 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core import model_schema
 from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.rng import key
+from ..core.schema import check_arrays, check_object
 from .bag import BagEncoder
 from .encoder import Encoder, Inputs, TrainingContext, silent
 
@@ -99,8 +100,10 @@ class HybridEncoder:
 
     @classmethod
     def load(cls, folder: Path, sentences: Encoder, *, threads: int = 1) -> HybridEncoder:
-        about: dict[str, Any] = read_json(folder / "encoder.json")
+        path = folder / "encoder.json"
+        about = check_object(path, read_json(path), model_schema.HYBRID)
+        path, sizes = folder / "encoder.safetensors", {"dim": about["dim"], "sentence dim": sentences.dim}
+        arrays = check_arrays(path, read_tensors(path)[0], model_schema.PROJECTION, sizes)
         encoder = cls(BagEncoder.load(folder, threads=threads), sentences, weight=float(about["weight"]))
-        projection = read_tensors(folder / "encoder.safetensors")[0]["projection"]
-        encoder.projection.load_state_dict({"weight": torch.from_numpy(projection)})
+        encoder.projection.load_state_dict({"weight": torch.from_numpy(arrays["projection"])})
         return encoder

@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from ..core import model_schema
 from ..core.errors import InputError, ModelError
-from ..core.files import read_object, write_array, write_json
+from ..core.files import read_json, write_array, write_json
+from ..core.schema import check_arrays, check_object
 from ..core.sparse_files import open_vector
 from ..core.tokenize import HIGHEST_COUNT, TokenCounts, Vocabulary, text_chunks
 
@@ -130,19 +132,14 @@ class TfIdf:
     def load(cls, folder: str | Path) -> TfIdf:
         """Read what `save` wrote."""
         path = Path(folder) / "vectorizer.json"
-        content = read_object(path)
-        version = content.get("format_version")
-        if version != FORMAT_VERSION:
-            raise ModelError(f"{path}: format_version {version!r}; this program reads {FORMAT_VERSION}")
-        idf = open_vector(path.with_name("vectorizer.npy"), np.float64)
-        try:
-            words, settings = Vocabulary(content["words"]), content["settings"]
-            n_texts, min_df, max_words = (int(settings[key]) for key in ("n_texts", "min_df", "max_words"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{path}: missing or broken entry {error}; fit the vectorizer again") from error
-        if idf.shape != (len(words),):
-            raise ModelError(f"{path}: {len(words)} words but idf of shape {idf.shape}; fit the vectorizer again")
-        return cls(words, np.array(idf), min_df=min_df, max_words=max_words, n_texts=n_texts)
+        content = check_object(path, read_json(path), model_schema.VECTORIZER)
+        words = Vocabulary(content["words"])
+        if words.repeats:
+            raise ModelError(f"{path}: a word is there twice; restore the file from a copy")
+        path = path.with_name("vectorizer.npy")
+        arrays = {"idf": open_vector(path, np.float64)}
+        idf = check_arrays(path, arrays, model_schema.IDF, {"words": len(words)})["idf"]
+        return cls(words, np.array(idf), **content["settings"])
 
 
 def csr_without_checks(

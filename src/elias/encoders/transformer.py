@@ -24,11 +24,13 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from ..core import model_schema
 from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import InputError, ModelError
 from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.rng import key
+from ..core.schema import check_arrays, check_object
 from ..core.settings import EncoderSettings
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head, NoHead
@@ -213,10 +215,17 @@ class TransformerEncoder:
 
     @classmethod
     def load(cls, folder: Path, *, threads: int = 1) -> TransformerEncoder:
-        about: dict[str, Any] = read_json(folder / "encoder.json")
+        path = folder / "encoder.json"
+        about = check_object(path, read_json(path), model_schema.TRANSFORMER)
         pretrained = open_folder(folder / "transformer", ModelError)
         settings = EncoderSettings(kind=cls.kind, **{name: about[name] for name in SAVED})
         encoder = cls(pretrained.model, pretrained.tokenizer, settings)
-        encoder.head.take_arrays(read_tensors(folder / "encoder.safetensors")[0])
+        if encoder.dim != about["dim"] or about["max_length"] > pretrained.longest:
+            raise ModelError(
+                f"{path}: dim {about['dim']} and max_length {about['max_length']} do not fit the transformer beside it "
+                f"({encoder.dim}, at most {pretrained.longest}); restore the whole folder from one copy"
+            )
+        path, schema = folder / "encoder.safetensors", model_schema.HEAD if settings.head == "residual" else {}
+        encoder.head.take_arrays(check_arrays(path, read_tensors(path)[0], schema, {"dim": encoder.dim}))
         encoder._files = folder / "transformer" if encoder.frozen else None
         return encoder

@@ -3,7 +3,8 @@
     score_l = 1/M sum over members of score_l, a label that a member does not predict counting 0
 
     ensemble/
-        ensemble.json       format_version, names of the members, what they are worth together
+        ensemble.json       format_version, names of the members and hashes of their config.json, what they are worth
+                            together, and a hash of itself
         member-0/ ...       models, each whole; files that are the same in all members are stored once (hard links)
 
 Members differ in clustering, order and noise (`run.member`); tf-idf and the parts of the stacked ranker are the
@@ -20,9 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core import model_schema
+from ..core.checksums import Verified, check_files, check_seal, manifest, sealed
 from ..core.errors import InputError, ModelError
 from ..core.files import read_object, replacing, write_json
+from ..core.model_schema import CONFIG
 from ..core.predictions import ID_PARTS, PAD, Predictions
+from ..core.schema import REMEDY, check_object
 from ..dataset.labels import LabelSet
 from ..network.network import Network
 from ..network.searcher import Searcher
@@ -56,8 +61,9 @@ class Ensemble(Predictor):
         if not self.members:
             raise InputError("an ensemble has at least one member")
         for number, member in enumerate(self.members[1:], start=1):
-            if member.labels.ids != self.members[0].labels.ids:
-                raise ModelError(f"member {number} has other labels than member 0; fit them on the same data")
+            problem = _differs(member, self.members[0])
+            if problem:
+                raise ModelError(f"member {number} has {problem} than member 0; fit them on the same data")
 
     def __repr__(self) -> str:
         return f"<elias.Ensemble of {len(self.members)}: {self.members[0]!r}>"
@@ -123,6 +129,22 @@ class Ensemble(Predictor):
             write_ensemble(part, names, self.quality)
 
 
+def _differs(member: Model, first: Model) -> str:
+    """What a member has that is not as in the first, so that they cannot answer the same inputs."""
+    if member.labels.ids != first.labels.ids:
+        return "other labels"
+    if (member.vectorizer is None) != (first.vectorizer is None):
+        return "another kind of input"
+    if member.vectorizer is not None and first.vectorizer is not None:
+        if member.vectorizer is not first.vectorizer and member.vectorizer.words.words != first.vectorizer.words.words:
+            return "another vocabulary"
+    elif member.about["dataset"]["features"] != first.about["dataset"]["features"]:
+        return "vectors of another width"
+    if member.network.encoder.kind != first.network.encoder.kind:
+        return "another kind of encoder"
+    return ""
+
+
 def averaged(found: Sequence[Predictions], k: int) -> Predictions:
     """The k best by mean score. Parts are those of the first member that predicts a label; `member` is its number."""
     labels = np.concatenate([one.labels for one in found], axis=1)
@@ -154,11 +176,13 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
 
 def write_ensemble(folder: Path, members: Sequence[str], quality: dict[str, Any] | None) -> None:
     """ensemble.json beside the folders of the members."""
-    write_json(folder / NAME, {"format_version": FORMAT_VERSION, "members": list(members), "quality": quality})
+    configs = manifest(folder, [f"{name}/{CONFIG}" for name in members])
+    content = {"format_version": FORMAT_VERSION, "members": list(members), "quality": quality, "configs": configs}
+    write_json(folder / NAME, sealed(content))
 
 
 def load(
-    folder: str | Path, *, device: str = "auto", threads: int | None = None, kernels: bool = True
+    folder: str | Path, *, device: str = "auto", threads: int | None = None, kernels: bool = True, verify: bool = False
 ) -> Model | Ensemble:
     """Open a saved model or ensemble. Large arrays are memory-mapped, so this is quick whatever the size.
 
@@ -172,22 +196,35 @@ def load(
         CPU threads; default: the cores of this machine.
     kernels
         False: the reference implementation in numpy and torch in place of the compiled kernels. Slow.
+    verify
+        Read every file whole, and compare it with the checksum that was recorded when it was written. Without it only
+        files of up to a megabyte are compared; what indexes memory is checked either way.
     """
-    folder = Path(folder)
-    options: dict[str, Any] = {"device": device, "threads": threads, "use_kernels": kernels}
+    return open_folder(Path(folder), device, threads, kernels, Verified() if verify else None)
+
+
+def open_folder(
+    folder: Path, device: str, threads: int | None, kernels: bool, verify: Verified | None
+) -> Model | Ensemble:
+    """`load`; `verify` counts what was compared."""
+    options: dict[str, Any] = {"device": device, "threads": threads, "use_kernels": kernels, "verify": verify}
     if not (folder / NAME).exists():
         return load_model(folder, **options)
-    content = read_object(folder / NAME, "format_version", "members")
+    path = folder / NAME
+    content = read_object(path, "format_version", "members")
     if content["format_version"] != FORMAT_VERSION:
-        raise ModelError(
-            f"{folder / NAME}: format_version {content['format_version']}; this elias reads {FORMAT_VERSION}"
-        )
-    names = content["members"]
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
-        raise ModelError(f"{folder / NAME}: members must be names of folders beside it; the file is damaged")
+        version = str(content["format_version"])[:20]
+        raise ModelError(f"{path}: format_version {version}; this elias reads {FORMAT_VERSION}")
+    check_seal(path, content)
+    names = check_object(path, content, model_schema.ENSEMBLE)["members"]
+    if not names or len(set(names)) < len(names) or any(Path(n).name != n or "\0" in n for n in names):
+        raise ModelError(f"{path}: members must be different names of folders beside it; {REMEDY}")
     for name in names:
         if not (folder / name).is_dir():
-            raise ModelError(f"{folder / NAME}: names the member {name}, which is not there; restore it from a copy")
+            raise ModelError(f"{path}: names the member {name}, which is not there; restore it from a copy")
+        if f"{name}/{CONFIG}" not in content["configs"]:
+            raise ModelError(f"{path}: has no hash of {name}/{CONFIG}; {REMEDY}")
+    check_files(path, content["configs"], every=verify)
     first = load_model(folder / names[0], **options)
     shared = folder / names[0], first
     others = [load_model(folder / name, **options, shared=shared) for name in names[1:]]

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.arrays import check_size, dense_matrix, sparse_matrix
 from ..core.errors import InputError
 from ..dataset.fields import Fields, is_missing
 from ..dataset.record_parser import row_text
@@ -127,14 +128,15 @@ def as_matrix(given: Any, width: int, *, sparse: bool) -> sp.csr_matrix | np.nda
         raise InputError("this model was trained on vectors, not on texts; pass a matrix with one row per input")
     matrix: Any
     if sp.issparse(given):
-        matrix = sp.csr_matrix(cast("Any", given), dtype=np.float32)
+        with np.errstate(over="ignore"):
+            matrix = sparse_matrix(given, "vectors").astype(np.float32)
     else:
         if given is None or isinstance(given, str | bytes | Mapping | set | frozenset | os.PathLike):
             raise InputError(f"{_kind(given)} is not a matrix; {WANTED_VECTORS}")
         try:
-            matrix = np.asarray(given, dtype=np.float32)
-        except (TypeError, ValueError):
-            raise InputError(WANTED_VECTORS) from None
+            matrix = dense_matrix(given, "vectors", dtype=np.float32)
+        except InputError as problem:
+            raise InputError(f"{problem}; {WANTED_VECTORS}") from None
         if matrix.size == 0 and matrix.shape[0:1] in ((), (0,)):
             matrix = matrix.reshape(0, width)
         matrix = np.atleast_2d(matrix)
@@ -142,6 +144,5 @@ def as_matrix(given: Any, width: int, *, sparse: bool) -> sp.csr_matrix | np.nda
             matrix = sp.csr_matrix(matrix)
     if matrix.ndim != 2 or matrix.shape[1] != width:
         raise InputError(f"vectors of shape {matrix.shape}; the model was trained on rows of {width} columns")
-    if not np.isfinite(matrix if isinstance(matrix, np.ndarray) else matrix.data).all():
-        raise InputError("the vectors hold NaN or infinite values")
+    check_size(matrix, "vectors")
     return cast("sp.csr_matrix | np.ndarray", matrix)

@@ -15,11 +15,13 @@ from typing import overload
 import numpy as np
 
 from ..core.errors import ModelError
-from ..core.files import replacing, unreadable
+from ..core.files import check_regular, replacing, unreadable
+from ..core.schema import SMALL
 from ..dataset.labels import LabelSet
 
 HEADER = "id\ttext\ttraining_count\tstage1_cluster"
 HEADER_WITH_URIS = f"{HEADER}\turi"
+MOST_ROWS = 2**31 - 1
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _BACK = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
@@ -35,6 +37,7 @@ def write_labels(path: Path, labels: LabelSet, counts: np.ndarray, clusters: np.
 
 def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
     """(labels, training counts, stage-1 clusters). Names are decoded when they are asked for: millions open at once."""
+    check_regular(path)
     try:
         raw = path.read_bytes()
         raw.decode("utf-8", "surrogatepass")
@@ -65,7 +68,33 @@ def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
     clusters, are_clusters = _numbers(content, third + 1 + negative, ends)
     _check(path, are_counts & are_clusters)
     labels = LabelSet(_Column(raw, starts, first), _Column(raw, first + 1, second), uris=uris)
-    return labels, counts, np.where(negative, -clusters, clusters).astype(np.int32)
+    if len(raw) <= SMALL:  # of more labels, the first look-up by id finds it
+        check_repeated(path, labels)
+    clusters = np.clip(np.where(negative, -clusters, clusters), -2, MOST_ROWS)
+    return labels, counts, clusters.astype(np.int32)
+
+
+def check_repeated(path: Path, labels: LabelSet) -> None:
+    """Refuse an id that two labels have."""
+    seen: dict[str, int] = {}
+    for number, label_id in enumerate(labels.ids):
+        if label_id in seen:
+            lines = f"{seen[label_id] + 2} and {number + 2}"
+            raise ModelError(f'{path}: lines {lines} have the same id "{label_id}"; restore it from a copy')
+        seen[label_id] = number
+
+
+def check_numbers(path: Path, counts: np.ndarray, clusters: np.ndarray, n_clusters: int) -> None:
+    """Refuse stage-1 clusters that the index does not have."""
+    wrong = np.flatnonzero((clusters < -1) | (clusters >= n_clusters))
+    if len(wrong):
+        raise ModelError(
+            f"{path}:{wrong[0] + 2}: cluster {clusters[wrong[0]]}, but the index has {n_clusters} clusters; restore it "
+            "from a copy"
+        )
+    most = int(counts.max(initial=0))
+    if most > MOST_ROWS:
+        raise ModelError(f"{path}:{int(counts.argmax()) + 2}: a training count of {most}; restore it from a copy")
 
 
 class _Column(Sequence[str]):

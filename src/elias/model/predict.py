@@ -27,7 +27,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.errors import InputError, did_you_mean
+from ..core.arrays import length_of, real_number, whole_number
+from ..core.errors import InputError, ModelError, did_you_mean
 from ..core.predictions import ID_PARTS, PAD, Predictions, stack
 from ..core.propensity import DEPTH, check_strength, propensity_of, rerank_by_propensity
 from ..core.ragged import Ragged
@@ -211,11 +212,15 @@ class Predictor:
         explain
             Add the parts of each score, and with a stacked ranker explanations (`ranking/explanation.py`).
         """
-        if k < 1:
+        if whole_number(k, "k") < 1:
             raise InputError(f"k={k}: ask for at least one label")
-        check_strength(rare)
+        check_strength(real_number(rare, "rare"))
         self.check_threshold(threshold)
         given = self.read(inputs)
+        if ids is not None:
+            length_of(ids, "ids")
+        if candidates is not None:
+            length_of(candidates, "candidates")
         ids = table_ids(inputs, self.first.fields) if ids is None else list(ids)
         for what, items in (("candidate lists", candidates), ("ids", ids)):
             if items is not None and len(items) != len(given):
@@ -305,7 +310,9 @@ class Predictor:
                     found = predict_batch(group, inputs, prepared, rows, request)
                     answers |= {id(member): answer for member, answer in zip(group, found, strict=True)}
                 ordered = [answers[id(member)] for member in self.all_members()]
-                combined = finish(self.combine([answer.predictions for answer in ordered], k))
+                combined = self.combine([answer.predictions for answer in ordered], k)
+                _check_scores(combined)
+                combined = finish(combined)
                 pieces.append(self._explained(combined, ordered, inputs, rows) if explain else combined)
         if pieces:
             return stack(pieces)
@@ -395,6 +402,7 @@ class Predictor:
         """Refuse a threshold that is not a probability, or that this model gives no meaning to."""
         if threshold is None:
             return
+        real_number(threshold, "threshold")
         if not 0.0 <= threshold <= 1.0:
             raise InputError(f"threshold={threshold}: it is a probability; give a number from 0 to 1")
         if not self.gives_probabilities:
@@ -414,6 +422,8 @@ class Predictor:
         labels = self.first.labels
         if isinstance(names, str):
             raise InputError(f'{what}: "{names}" is one text; give a list of label ids')
+        if not isinstance(names, Iterable):
+            raise InputError(f"{what} is {type(names).__name__}; give a list of label ids")
         numbers: list[int] = []
         for name in names:
             number = labels.number_of.get(str(name))
@@ -440,6 +450,16 @@ class Predictor:
             return Ragged.of([blocked] * len(rows)) if len(blocked) else None
         own = [first.labels.number_of.get(str(ids[row])) for row in rows.tolist()]
         return Ragged.of([blocked if number is None else np.union1d(blocked, [number]) for number in own])
+
+
+def _check_scores(found: Predictions) -> None:
+    """Refuse to answer with numbers that a damaged model computes."""
+    if not np.isfinite(found.scores).all():
+        row = int(np.flatnonzero(~np.isfinite(found.scores).all(axis=1))[0])
+        raise ModelError(
+            f"row {row} of this batch has a score that is not a finite number: a table of the model is damaged; "
+            "`elias verify MODEL` names the file"
+        )
 
 
 def known_words(inputs: Inputs) -> np.ndarray | None:

@@ -1,7 +1,8 @@
 """A model folder, written and read.
 
     model/
-        config.json              format_version, resolved settings, versions, metrics at save time, data facts
+        config.json              format_version, resolved settings, versions, metrics at save time, data facts; size
+                                 and hash of every other file, and a hash of itself
         labels.tsv               id, text, training count, stage-1 cluster; row number = label number
         clusters.json            typical words of each cluster
         vectorizer.json, .npy    tf-idf (texts only)
@@ -11,21 +12,27 @@
         published.json, {linear_ranker,calibration_tree}.safetensors    the published ranker, in place of it
         training_texts.safetensors    excerpts of the training texts that vote (knn.keep_texts); may be deleted
 
-JSON, safetensors and plain .npy; never pickle. Every file is checked against the others when the folder is opened.
+JSON, safetensors and plain .npy; never pickle. When the folder is opened, every file is compared with its entry in
+config.json (`core/checksums.py`) and with the declaration of what it may hold (`core/model_schema.py`).
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import kernels
+from ..core import model_schema
+from ..core.checksums import Verified, check_files, check_seal, manifest, sealed
 from ..core.devices import pick_device, pick_threads
 from ..core.errors import ModelError
-from ..core.files import read_object, replacing, same_files, write_json
+from ..core.files import read_json, read_object, read_tensors, replacing, same_files, write_json
+from ..core.model_schema import CONFIG
+from ..core.schema import REMEDY, check_object, first_non_finite, not_finite
 from ..core.version import __version__
 from ..encoders.tfidf import FILES as TFIDF_FILES
 from ..encoders.tfidf import TfIdf
@@ -35,10 +42,11 @@ from ..ranking import inverted_index, knn, label_tree, linear_ranker, published,
 from ..ranking.features import RankingParts
 from ..ranking.published import PublishedRanker
 from ..ranking.reranker import Reranker
-from .label_file import read_labels, write_labels
+from .label_file import check_numbers, read_labels, write_labels
 from .model import Model
 
 FORMAT_VERSION = 1
+NOT_ABOUT = ("format_version", "versions", "files", "checksum")  # fields of config.json that are made anew
 PART_FILES = (inverted_index.NAME, linear_ranker.NAME, label_tree.NAME, knn.NAME, training_texts.NAME)
 
 Shared = tuple[Path, Model]  # another model and its folder: tables from files that are the same are held once
@@ -64,33 +72,49 @@ def write_around_network(model: Model, folder: Path) -> None:
     if model.vectorizer is not None:
         model.vectorizer.save(folder)
     versions = {"elias": __version__, "python": platform.python_version(), "torch": torch.__version__}
-    config = {"format_version": FORMAT_VERSION, "versions": versions, "n_train": model.n_train, **model.about}
-    write_json(folder / "config.json", config)
+    check_finite(folder, _own_files(folder), "the fit went wrong: lower the learning rates or the row weights")
+    write_config(folder, {"versions": versions, "n_train": model.n_train, **model.about})
+
+
+def write_config(folder: Path, content: Mapping[str, Any]) -> None:
+    """config.json, last: with size and hash of every other file of the model, and its own checksum."""
+    about = {"format_version": FORMAT_VERSION, **content, "files": manifest(folder, _own_files(folder))}
+    write_json(folder / CONFIG, sealed(about))
+
+
+def _own_files(folder: Path) -> set[str]:
+    """The files of a folder that belong to a model."""
+    names = {name for name in model_schema.TOP_FILES if (folder / name).exists()}
+    inside = (path for part in model_schema.FOLDERS for path in (folder / part).rglob("*") if not path.is_dir())
+    return names | {path.relative_to(folder).as_posix() for path in inside}
 
 
 def load_model(
     folder: str | Path, *, device: str = "auto", threads: int | None = None, use_kernels: bool = True,
-    shared: Shared | None = None,
+    shared: Shared | None = None, verify: Verified | None = None,
 ) -> Model:  # fmt: skip
-    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size."""
+    """Open a saved model (`ensemble.load`: or an ensemble), memory-mapped, so quickly whatever the size.
+
+    `verify`: read every file whole and compare it with its checksum, not only the small ones.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no model folder here; `elias fit DATA -o {folder}` would make one")
-    if not (folder / "config.json").exists():
+    if not (folder / CONFIG).exists():
         raise ModelError(f"{folder}: has no config.json, so it is not a model folder of elias")
-    about = _read_config(folder / "config.json")
+    about, files = _read_config(folder / CONFIG, verify)
     kernels.discard_stale()
-    labels, counts, clusters = read_labels(folder / "labels.tsv")
+    labels, counts, clusters = read_labels(folder / model_schema.LABELS)
     network = load_network(folder, device=pick_device(device), threads=pick_threads(threads))
     index = network.index
-    _agree(folder / "labels.tsv", f"{len(labels)} labels", len(labels), "index.safetensors", index.n_labels)
-    words = read_object(folder / "clusters.json", "words")["words"]
+    _agree(folder / model_schema.LABELS, f"{len(labels)} labels", len(labels), "index.safetensors", index.n_labels)
+    check_numbers(folder / model_schema.LABELS, counts, clusters, index.n_clusters)
+    words = _cluster_words(folder / "clusters.json")
     _agree(folder / "clusters.json", f"{len(words)} clusters", len(words), "index.safetensors", index.n_clusters)
-    vectorizer = _vectorizer(folder, shared) if about["dataset"]["features"] is None else None
-    table = network.encoder.tables().get("words")
-    if vectorizer is not None and table is not None:
-        n_words = vectorizer.n_features
-        _agree(folder / "vectorizer.json", f"{n_words} words", n_words, "encoder/encoder.safetensors", len(table))
+    features = about["dataset"]["features"]
+    vectorizer = _vectorizer(folder, shared) if features is None else None
+    n_words = features if vectorizer is None else vectorizer.n_features
+    _check_input(folder, network, n_words, is_text=vectorizer is not None)
     model = Model(
         network=network,
         labels=labels,
@@ -103,16 +127,47 @@ def load_model(
         use_kernels=use_kernels,
         cpu_search=read_search_tables(network, folder),
     )
-    features = about["dataset"]["features"]
-    n_words = int(features or 0) if vectorizer is None else vectorizer.n_features
-    if (folder / reranker.NAME).exists():
+    if reranker.NAME in files and published.NAME in files:
+        raise ModelError(f"{folder}: has both {reranker.NAME} and {published.NAME}, of two models; {REMEDY}")
+    if reranker.NAME in files:
         parts = _shared_parts(folder, network, shared)
         model.reranker = Reranker.load(folder, counts, n_words, threads=network.threads, parts=parts)
-    elif (folder / published.NAME).exists():
+    elif published.NAME in files:
         size = {"n_labels": len(labels), "n_words": n_words, "dim": network.encoder.dim}
         model.reranker = PublishedRanker.load(folder, **size, threads=network.threads)
+    if verify is not None:
+        check_finite(folder, files)
     model.remember(folder)
     return model
+
+
+def _check_input(folder: Path, network: Network, n_words: int, *, is_text: bool) -> None:
+    """Whether the encoder reads what the rest of the model makes of an input."""
+    encoder, table = network.encoder, network.encoder.tables().get("words")
+    if encoder.kind in ("transformer", "hybrid") and not is_text:
+        raise ModelError(f"{folder / CONFIG}: dataset.features {n_words}, but the encoder reads texts; {REMEDY}")
+    reads = len(table) if table is not None else encoder.dim if encoder.kind == "dense" else n_words
+    if encoder.kind == "dense" and is_text:
+        raise ModelError(f"{folder / CONFIG}: dataset.features null, but the encoder reads vectors; {REMEDY}")
+    place = folder / ("vectorizer.json" if is_text else CONFIG)
+    _agree(place, f"{n_words} {'words' if is_text else 'features'}", n_words, "encoder/encoder.safetensors", reads)
+
+
+def _cluster_words(path: Path) -> list[list[str]]:
+    words: list[Any] = check_object(path, read_json(path), model_schema.CLUSTER_WORDS)["words"]
+    if not all(isinstance(own, list) and all(isinstance(word, str) for word in own) for own in words):
+        raise ModelError(f'{path}: "words" is not a list of lists of texts; {REMEDY}')
+    return words
+
+
+def check_finite(folder: Path, files: Iterable[str], remedy: str = REMEDY) -> None:
+    """Refuse numbers that are not finite in any array of a model, however large."""
+    for name in files:
+        if name.endswith(".safetensors"):
+            for key, array in read_tensors(folder / name)[0].items():
+                if not_finite(array):
+                    place = first_non_finite(array)
+                    raise ModelError(f'{folder / name}: "{key}" has a number that is not finite at {place}; {remedy}')
 
 
 def _vectorizer(folder: Path, shared: Shared | None) -> TfIdf:
@@ -133,19 +188,22 @@ def _shared_parts(folder: Path, network: Network, shared: Shared | None) -> Rank
     return ranker.parts if same else None
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    """config.json without its versions, once they are known to be readable."""
+def _read_config(path: Path, verify: Verified | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.json without its versions, and the entries of the files beside it, once they are known to be readable."""
     about = read_object(path, "format_version")
-    version, versions = about.pop("format_version"), about.pop("versions", {})
+    version, versions = about.get("format_version"), about.get("versions")
     if version != FORMAT_VERSION:
-        written = versions.get("elias", "another program") if isinstance(versions, dict) else "another program"
+        written = str(versions.get("elias"))[:20] if isinstance(versions, dict) else "another program"
         raise ModelError(
-            f"{path}: format_version {version}, written by elias {written}; this elias {__version__} reads "
+            f"{path}: format_version {str(version)[:20]}, written by elias {written}; this elias {__version__} reads "
             f"format_version {FORMAT_VERSION}; fit the model again, or use the elias that wrote it"
         )
-    if not isinstance(about.get("n_train"), int) or "features" not in (about.get("dataset") or {}):
-        raise ModelError(f"{path}: lacks n_train or dataset.features; the file is damaged, restore it from a copy")
-    return about
+    check_seal(path, about)
+    check_object(path, about, model_schema.CONFIG_FIELDS)
+    files = check_files(path, about["files"], may_be_missing=model_schema.MAY_BE_MISSING, every=verify)
+    for name in sorted(_own_files(path.parent) - about["files"].keys()):
+        raise ModelError(f"{path.parent / name}: config.json does not list it, so it is of another model; remove it")
+    return {name: value for name, value in about.items() if name not in NOT_ABOUT}, files
 
 
 def _agree(path: Path, what: str, ours: int, other: str, theirs: int) -> None:

@@ -10,9 +10,9 @@
         facts [L, 4]                scale of the codes, bias, error bound, 0
         edge_labels, edge_scores    edges by descending score within each cluster
 
-Everything is memory-mapped on a CPU. Files that do not belong together are refused: shapes must agree, and the tables
-of the search are compared with the other files on a few rows and clusters. search.safetensors may be deleted; the
-tables are then made for the first search.
+Everything is memory-mapped on a CPU, and checked against `core/model_schema.py` before a kernel reads it. Files that do
+not belong together are refused: shapes must agree, and the tables of the search are compared with the other files on a
+few rows and clusters. search.safetensors may be deleted; the tables are then made for the first search.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import torch
 from torch import nn
 
 from .. import kernels
+from ..core import model_schema
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import ModelError
-from ..core.files import read_object, read_tensors, replacing, write_json, write_tensors
+from ..core.files import read_json, read_tensors, replacing, write_json, write_tensors
+from ..core.schema import Arrays, Sizes, check_arrays, check_object
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
 from ..kernels.beam_search import Classifiers, Edges
@@ -69,70 +71,46 @@ def load_network(folder: Path, *, device: torch.device, threads: int) -> Network
     """The network saved in a folder, memory-mapped on a CPU. Files that do not belong together are refused."""
     index = load_index(folder / "index.safetensors")
     encoder: Encoder = load_encoder(folder / "encoder", threads=threads)
-    clusters = folder / "clusters.safetensors"
-    classifiers = folder / "classifiers.safetensors"
-    arrays, _ = read_tensors(clusters)
-    weight = _wanted(arrays, "weight", clusters, (index.n_clusters, encoder.dim))
-    bias = _wanted(arrays, "bias", clusters, (index.n_clusters,))
-    arrays, _ = read_tensors(classifiers)
-    weights = _classifiers(arrays, classifiers, (index.n_labels, encoder.dim), device, threads)
-    biases = _wanted(arrays, "biases", classifiers, (index.n_labels, 1))
+    sizes = {"labels": index.n_labels, "clusters": index.n_clusters, "dim": encoder.dim}
+    clusters = _opened(folder / "clusters.safetensors", model_schema.CLUSTERS, sizes)
+    classifiers = _opened(folder / "classifiers.safetensors", model_schema.CLASSIFIERS, sizes)
+    path = folder / "network.json"
+    search = check_object(path, read_json(path), model_schema.NETWORK)["search"]
     encoder.to(device)
     return Network(
         encoder,
-        _linear(weight, bias).to(device),
+        _linear(clusters["weight"], clusters["bias"]).to(device),
         index,
-        weights,
-        EmbeddingTable(torch.from_numpy(biases).to(device), threads=threads),
-        _search_settings(folder / "network.json"),
+        _classifiers(classifiers, folder / "classifiers.safetensors", device, threads),
+        EmbeddingTable(torch.from_numpy(classifiers["biases"]).to(device), threads=threads),
+        SearchSettings(**search),
         threads=threads,
     )
 
 
+def _opened(path: Path, schema: Arrays, sizes: Sizes) -> dict[str, np.ndarray]:
+    return check_arrays(path, read_tensors(path)[0], schema, sizes)
+
+
 def _classifiers(
-    arrays: dict[str, np.ndarray], path: Path, shape: tuple[int, int], device: torch.device, threads: int
+    arrays: dict[str, np.ndarray], path: Path, device: torch.device, threads: int
 ) -> EmbeddingTable | QuantizedRows:
     """Rows as they were saved; a GPU gets them as float32."""
-    dtype = arrays["weights"].dtype if "weights" in arrays else np.dtype(np.float32)
-    weights = _wanted(arrays, "weights", path, shape, dtype if dtype in (np.uint16, np.int8) else np.float32)
+    weights = arrays["weights"]
     if weights.dtype == np.float32:
         return EmbeddingTable(torch.from_numpy(weights).to(device), threads=threads)
-    scales = _wanted(arrays, "scales", path, (shape[0],)) if weights.dtype == np.int8 else None
-    stored = QuantizedRows(weights, scales, threads=threads)
+    if weights.dtype == np.int8 and "scales" not in arrays:
+        raise ModelError(f'{path}: has int8 weights without "scales"; restore the whole folder from one copy')
+    stored = QuantizedRows(weights, arrays["scales"] if weights.dtype == np.int8 else None, threads=threads)
     if device.type == "cpu":
         return stored
     return EmbeddingTable(torch.from_numpy(stored.decoded()).to(device), threads=threads)
-
-
-def _search_settings(path: Path) -> SearchSettings:
-    try:
-        return SearchSettings(**read_object(path, "search")["search"])
-    except TypeError as problem:
-        raise ModelError(
-            f"{path}: not settings of a search ({problem}); the file is damaged: restore it from a copy"
-        ) from None
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> nn.Linear:
     layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = nn.Parameter(torch.from_numpy(weight)), nn.Parameter(torch.from_numpy(bias))
     return layer
-
-
-def _wanted(
-    arrays: dict[str, np.ndarray], name: str, path: Path, shape: tuple[int, ...] | None, dtype: Any = np.float32
-) -> np.ndarray:
-    """An array of a file, of the type and (None: one-dimensional) shape that the other files need."""
-    if name not in arrays:
-        raise ModelError(f'{path}: has no "{name}"; this is not a file of elias: restore the folder from a copy')
-    array = arrays[name]
-    if array.dtype != dtype or (array.ndim != 1 if shape is None else array.shape != shape):
-        raise ModelError(
-            f'{path}: "{name}" is {array.dtype} of shape {array.shape}, but the other files of this model need '
-            f"{np.dtype(dtype)} of {shape or 'one dimension'}; these files do not belong together: "
-            "restore the whole folder from one copy"
-        )
-    return array
 
 
 def save_index(index: LabelIndex, path: Path) -> None:
@@ -152,13 +130,9 @@ def load_index(path: Path) -> LabelIndex:
         raise ModelError(
             f"{path}: its header lacks beta or n_labels; this is not an index of elias: restore it from a copy"
         ) from None
-    indptr = _wanted(arrays, "indptr", path, None, np.int64)
-    labels = _wanted(arrays, "labels", path, None, np.int32)
-    logits = _wanted(arrays, "logits", path, labels.shape) if "logits" in arrays else None
-    ok = len(indptr) >= 1 and indptr[0] == 0 and indptr[-1] == len(labels) and bool(np.all(np.diff(indptr) >= 0))
-    if not ok or (len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < details["n_labels"]):
-        raise ModelError(f"{path}: edges point outside the index; the file is damaged, restore it from a copy")
-    return LabelIndex(indptr=indptr, labels=labels, logits=logits, **details)
+    details = check_object(path, details, model_schema.INDEX_HEADER)
+    found = check_arrays(path, arrays, model_schema.INDEX, {"labels": details["n_labels"]})
+    return LabelIndex(indptr=found["indptr"], labels=found["labels"], logits=found.get("logits"), **details)
 
 
 # -- tables of the CPU search ------------------------------------------------------------------------------------------
@@ -182,18 +156,12 @@ def read_search_tables(network: Network, folder: Path) -> CpuSearch | None:
     path = folder / SEARCH_TABLES
     if not kernels.serve(network.device) or not path.exists():
         return None
-    arrays, _ = read_tensors(path)
     weights, index = network.classifier_weights, network.index
-    n_labels = len(weights)
+    sizes = {"labels": len(weights), "dim": weights.width, "edges": index.n_edges}
+    arrays = _opened(path, model_schema.SEARCH, sizes)
     own_codes = isinstance(weights, QuantizedRows) and weights.scales is not None
-    wanted: dict[str, tuple[type, tuple[int, ...]]] = {"facts": (np.float32, (n_labels, 4))}
-    wanted["edge_labels"] = (np.int32, (index.n_edges,))
-    wanted["edge_scores"] = (np.float32, (index.n_edges,))
-    if not own_codes:
-        wanted["codes"] = (np.int8, (n_labels, weights.width))
-    for name, (dtype, shape) in wanted.items():
-        if name not in arrays or arrays[name].dtype != dtype or arrays[name].shape != shape:
-            raise _foreign(path, f'"{name}" is missing or has another shape')
+    if not own_codes and "codes" not in arrays:
+        raise _foreign(path, '"codes" is missing')
     biases = network.classifier_biases.values.numpy().reshape(-1)
     if isinstance(weights, QuantizedRows) and weights.scales is not None:
         classifiers = Classifiers(weights.rows, weights.scales, biases, weights.rows, arrays["facts"])
@@ -201,9 +169,6 @@ def read_search_tables(network: Network, folder: Path) -> CpuSearch | None:
         rows = weights.rows if isinstance(weights, QuantizedRows) else weights.array()
         classifiers = Classifiers(rows, NO_SCALES, biases, arrays["codes"], arrays["facts"])
     edges = Edges(index.indptr, arrays["edge_labels"], arrays["edge_scores"])
-    labels = edges.labels
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < n_labels:
-        raise _foreign(path, "its edges point outside the index")
     _check_rows(path, network, classifiers)
     _check_edges(path, network, edges)
     return CpuSearch(edges, classifiers, threads=network.threads)

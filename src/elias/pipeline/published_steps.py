@@ -73,7 +73,9 @@ def held_out_step(context: FitContext, features: FeatureSet, network: TrainedNet
         bow = sp.csr_matrix(features.bow_held_out)
         found, phi = _searched(context, network, features.held_out, np.arange(len(features.held_out)))
         own = PublishedRanker(
-            ranker=load_ranker(ranker, n_labels=len(context.data.labels), n_words=bow.shape[1] + phi.shape[1]),
+            ranker=load_ranker(
+                ranker, n_labels=len(context.data.labels), n_words=bow.shape[1] + phi.shape[1], coded=False
+            ),
             loss=s.linear_ranker.loss,
             network_candidates=s.ranking.network_candidates,
             calibration=None,

@@ -42,12 +42,11 @@ class IsotonicCalibration:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> IsotonicCalibration:
-        scores, probabilities = (np.asarray(content[name], np.float64) for name in ("scores", "probabilities"))
-        whole = scores.shape == probabilities.shape and scores.ndim == 1 and len(scores) > 0
-        inside = whole and bool(np.isfinite(scores).all() and ((probabilities >= 0) & (probabilities <= 1)).all())
-        if not inside or (np.diff(scores) < 0).any() or (np.diff(probabilities) < 0).any():
-            raise ValueError("the calibration curve is broken")
-        return cls(scores, probabilities, float(content["error"]), int(content["rows"]))
+        """The inverse of `as_dict`, of values that were checked (`core/schema.py`); ValueError for no curve."""
+        scores, probabilities = content["scores"], content["probabilities"]
+        if not len(scores) or (np.diff(scores) < 0).any() or (np.diff(probabilities) < 0).any():
+            raise ValueError("the calibration curve is empty or falls")
+        return cls(scores, probabilities, float(content["error"]), content["rows"])
 
 
 def fit_calibration(

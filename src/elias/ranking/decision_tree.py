@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 DEPTH = 5  # as in the authors' program
 LEAST_LEAF = 20  # pairs
-N_INPUTS = 4  # p, q, p q, n_l
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,12 @@ class DecisionTree:
         return {name: np.ascontiguousarray(values) for name, values in vars(self).items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> DecisionTree:
-        """The inverse of `arrays`; ValueError where they are no tree, KeyError where one is missing."""
-        kinds = {"input": np.int64, "threshold": np.float64, "left": np.int64, "right": np.int64, "value": np.float64}
-        tree = cls(**{name: np.asarray(arrays[name], dtype=kind) for name, kind in kinds.items()})
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> DecisionTree:
+        """The inverse of `arrays`, of arrays that were checked (`core/schema.py`); ValueError for what is no tree."""
+        tree = cls(**{name: arrays[name] for name in ("input", "threshold", "left", "right", "value")})
         nodes, inner = np.arange(len(tree.input)), tree.input >= 0
-        whole = len(nodes) > 0 and all(values.shape == nodes.shape for values in vars(tree).values())
-        if not whole or (tree.input >= N_INPUTS).any() or not np.isfinite([tree.threshold, tree.value]).all():
-            raise ValueError("its nodes are not those of a tree")
+        if not len(nodes):
+            raise ValueError("it has no node")
         for side in (tree.left, tree.right):  # children come after their parents, so that a walk ends
             if (side[inner] <= nodes[inner]).any() or (side[inner] >= len(nodes)).any():
                 raise ValueError("its nodes do not form a tree")

@@ -21,10 +21,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.errors import ModelError
+from ..core import model_schema
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD, Predictions
 from ..core.ragged import Ragged
+from ..core.schema import check_arrays
 from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.centroids import normalize_rows
@@ -116,14 +117,11 @@ class InvertedIndex:
 
     @classmethod
     def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> InvertedIndex:
-        path = folder / NAME
-        arrays, _ = read_tensors(path)
-        label_texts = SparseRows.from_arrays(arrays, "label_texts", path, n_labels, n_words)
-        postings = SparseRows.from_arrays(arrays, "postings", path, n_words, n_labels)
-        mixture = arrays.get("mixture")
-        if mixture is None or mixture.shape != (n_labels, 2) or mixture.dtype != np.float32:
-            raise ModelError(f"{path}: mixture does not fit the other files of this model; restore it from a copy")
-        return cls(label_texts, mixture, postings, threads=threads)
+        path, sizes = folder / NAME, {"labels": n_labels, "words": n_words}
+        arrays = check_arrays(path, read_tensors(path)[0], model_schema.INVERTED_INDEX, sizes)
+        label_texts = SparseRows.from_arrays(arrays, "label_texts", n_words)
+        postings = SparseRows.from_arrays(arrays, "postings", n_labels)
+        return cls(label_texts, arrays["mixture"], postings, threads=threads)
 
 
 def build_inverted_index(

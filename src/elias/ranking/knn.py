@@ -19,9 +19,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.errors import ModelError
+from ..core import model_schema
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
+from ..core.schema import check_arrays
 from ..core.scratch import ScratchPool
 from ..dataset.rows import KIND_LABEL_TEXT
 from ..encoders.centroids import normalize_rows
@@ -150,24 +151,11 @@ class KNN:
 
     @classmethod
     def load(cls, folder: Path, *, n_labels: int, n_words: int, threads: int = 1) -> KNN:
-        path = folder / NAME
-        arrays, _ = read_tensors(path)
-        try:
-            indptr, labels = arrays["indptr"], arrays["labels"]
-            neighbors, budget = int(arrays["neighbors"][0]), int(arrays["budget"][0])
-        except (KeyError, IndexError):
-            raise ModelError(f"{path}: a part is missing; restore the file from a copy") from None
-        whole = (
-            [indptr.dtype, labels.dtype] == [np.int64, np.int32]
-            and len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(labels) and bool(np.all(np.diff(indptr) >= 0))
-            and (len(labels) == 0 or (int(labels.min()) >= 0 and int(labels.max()) < n_labels))
-            and neighbors > 0 and budget > 0
-        )  # fmt: skip
-        if not whole:
-            raise ModelError(f"{path}: labels of texts do not fit this model; restore the file from a copy")
-        postings = SparseRows.from_arrays(arrays, "texts", path, n_words, len(indptr) - 1)
-        sizes = {"n_labels": n_labels, "neighbors": neighbors, "budget": budget}
-        return cls(postings, indptr, labels, **sizes, threads=threads)
+        path, sizes = folder / NAME, {"labels": n_labels, "words": n_words}
+        arrays = check_arrays(path, read_tensors(path)[0], model_schema.KNN, sizes)
+        postings = SparseRows.from_arrays(arrays, "texts", sizes["texts"])
+        numbers = {name: int(arrays[name][0]) for name in ("neighbors", "budget")}
+        return cls(postings, arrays["indptr"], arrays["labels"], n_labels=n_labels, **numbers, threads=threads)
 
 
 def build_knn(

@@ -22,8 +22,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
+from ..core import model_schema
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
+from ..core.schema import check_arrays
 from ..core.settings import LabelTreeSettings, LinearRankerSettings
 from ..encoders.centroids import label_centroids, rows_by_label
 from ..index.clustering import balanced_clusters
@@ -65,13 +67,13 @@ def load_trees(folder: Path, count: int, *, n_labels: int, n_words: int) -> tupl
     path, trees = folder / NAME, []
     arrays, _ = read_tensors(path)
     for number in range(count):
-        parents = arrays.get(f"parents{number}", np.empty(0))
-        rows = SparseRows.from_arrays(arrays, f"tree{number}", path, len(parents), n_words)
+        found = check_arrays(path, arrays, model_schema.label_tree(number), {"words": n_words})
+        parents = found[f"parents{number}"]
         inside = parents != TOP
         climbs = (parents >= n_labels) & (parents > np.arange(len(parents))) & (parents < len(parents))
-        if parents.dtype != np.int32 or len(parents) < n_labels or not climbs[inside].all():
-            raise ModelError(f"{path}: its parents do not fit the other files of this model; restore it from a copy")
-        trees.append(LabelTree(rows, parents))
+        if len(parents) < n_labels or not climbs[inside].all():
+            raise ModelError(f'{path}: "parents{number}" is no tree of {n_labels} labels; restore it from a copy')
+        trees.append(LabelTree(SparseRows.from_arrays(found, f"tree{number}", n_words), parents))
     return tuple(trees)
 
 

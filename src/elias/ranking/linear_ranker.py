@@ -22,8 +22,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
+from ..core import model_schema
 from ..core.files import read_tensors, write_tensors
 from ..core.predictions import PAD
+from ..core.schema import check_arrays
 from ..core.settings import LinearRankerSettings
 from .sparse_rows import SparseRows
 
@@ -166,6 +168,9 @@ def save_ranker(ranker: SparseRows, folder: Path) -> None:
     write_tensors(folder / NAME, ranker.arrays("ranker"))
 
 
-def load_ranker(folder: Path, *, n_labels: int, n_words: int) -> SparseRows:
-    arrays, _ = read_tensors(folder / NAME)
-    return SparseRows.from_arrays(arrays, "ranker", folder / NAME, n_labels, n_words)
+def load_ranker(folder: Path, *, n_labels: int, n_words: int, coded: bool = True) -> SparseRows:
+    """`coded`: as the stacked ranker stores it."""
+    schema = model_schema.LINEAR_RANKER if coded else model_schema.PUBLISHED_RANKER
+    path, sizes = folder / NAME, {"labels": n_labels, "words": n_words}
+    arrays = check_arrays(path, read_tensors(path)[0], schema, sizes)
+    return SparseRows.from_arrays(arrays, "ranker", n_words)

@@ -22,13 +22,15 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from ..core import model_schema
 from ..core.errors import ModelError
-from ..core.files import read_object, read_tensors, write_json, write_tensors
+from ..core.files import read_json, read_tensors, write_json, write_tensors
 from ..core.predictions import Predictions
+from ..core.schema import check_arrays, check_object
 from ..core.settings import LinearRankerSettings
 from ..encoders.centroids import psi
 from .decision_tree import DecisionTree, fit_tree
-from .linear_ranker import LOSSES, load_ranker, q_of, save_ranker, solve, training_pairs
+from .linear_ranker import load_ranker, q_of, save_ranker, solve, training_pairs
 from .sparse_rows import SparseRows
 
 NAME, TREE_NAME = "published.json", "calibration_tree.safetensors"
@@ -97,18 +99,12 @@ class PublishedRanker:
     def load(cls, folder: Path, *, n_labels: int, n_words: int, dim: int, threads: int) -> PublishedRanker:
         """`dim`: of phi."""
         path = folder / NAME
-        content = read_object(path, "network_candidates", "loss", "tree_weight")
-        size, loss, weight = (content[name] for name in ("network_candidates", "loss", "tree_weight"))
-        if type(size) is not int or size < 1 or loss not in LOSSES:
-            raise ModelError(f"{path}: network_candidates {size!r}, loss {loss!r}; restore the file from a copy")
-        if weight is not None and not (type(weight) in (int, float) and 0 <= weight <= 1):
-            raise ModelError(
-                f"{path}: tree_weight {weight!r} is not a number from 0 to 1; restore the file from a copy"
-            )
+        content = check_object(path, read_json(path), model_schema.PUBLISHED)
+        weight = content["tree_weight"]
         return cls(
-            ranker=load_ranker(folder, n_labels=n_labels, n_words=n_words + dim),
-            loss=loss,
-            network_candidates=size,
+            ranker=load_ranker(folder, n_labels=n_labels, n_words=n_words + dim, coded=False),
+            loss=content["loss"],
+            network_candidates=content["network_candidates"],
             calibration=None if weight is None else _load_calibration(folder / TREE_NAME, float(weight), n_labels),
             threads=threads,
         )
@@ -123,14 +119,11 @@ def save_calibration(folder: Path, loss: str, network_candidates: int, calibrati
 
 
 def _load_calibration(path: Path, weight: float, n_labels: int) -> TreeCalibration:
-    arrays, _ = read_tensors(path)
+    arrays = check_arrays(path, read_tensors(path)[0], model_schema.CALIBRATION_TREE, {"labels": n_labels})
     try:
-        tree, counts = DecisionTree.from_arrays(arrays), arrays["counts"]
-    except (KeyError, ValueError) as problem:
+        return TreeCalibration(DecisionTree.from_arrays(arrays), arrays["counts"], weight)
+    except ValueError as problem:
         raise ModelError(f"{path}: not a decision tree of elias ({problem}); restore it from a copy") from None
-    if counts.shape != (n_labels,) or counts.dtype.kind != "i":
-        raise ModelError(f"{path}: counts do not fit the {n_labels} labels of this model; restore it from a copy")
-    return TreeCalibration(tree, counts, weight)
 
 
 # -- training ---------------------------------------------------------------------------------------------------------

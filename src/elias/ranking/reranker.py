@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.errors import ModelError
-from ..core.files import read_object, write_json
+from ..core import model_schema
+from ..core.files import read_json, write_json
 from ..core.predictions import ID_PARTS, PAD, Predictions
+from ..core.schema import check_object
 from ..kernels.features import FEATURES
-from ..kernels.margins import COLUMNS
 from .features import CandidateSizes, Features, RankingParts
 from .inverted_index import InvertedIndex
 from .knn import KNN
@@ -94,16 +94,10 @@ class Reranker:
     ) -> Reranker:
         """`parts`: those of another model that has the same files; they are not read again."""
         path = folder / NAME
-        content = read_object(path, "network_candidates", "word_candidates", "knn", "label_trees")
+        content = check_object(path, read_json(path), model_schema.RANKING)
         sizes = {name: content[name] for name in ("network_candidates", "word_candidates")}
-        if not all(type(size) is int and size > 0 for size in sizes.values()):
-            raise ModelError(f"{path}: {' and '.join(sizes)} must be whole numbers above 0; restore the file")
-        has = {name: content[name] for name in ("knn", "label_trees")}
-        if type(has["knn"]) is not bool:
-            raise ModelError(f"{path}: knn must be true or false; restore the file")
-        if type(has["label_trees"]) is not int or not 0 <= has["label_trees"] < COLUMNS:
-            raise ModelError(f"{path}: label_trees must be a whole number from 0 to {COLUMNS - 1}; restore the file")
         if parts is None:
+            has = {name: content[name] for name in ("knn", "label_trees")}
             parts = load_parts(folder, counts, n_words, has, threads=threads)
         return cls(parts=parts, score_model=ScoreModel.load(folder), **sizes)
 

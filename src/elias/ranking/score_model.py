@@ -22,15 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
+from ..core import model_schema
 from ..core.errors import ModelError
-from ..core.files import read_object, write_json
+from ..core.files import read_json, write_json
 from ..core.predictions import PAD
+from ..core.schema import check_object
 from ..core.settings import ScoreModelSettings, known
 from ..kernels.features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
 from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE, Weights, score_rows, top_rows
 from .calibration import NO_CURVE, IsotonicCalibration
 from .features import Features, p_of
-from .linear_ranker import LOSSES, q_of
+from .linear_ranker import q_of
 
 NAME = "score_model.json"
 LEAST = 1e-6  # of a probability whose logarithm is taken
@@ -137,15 +139,8 @@ class LearnedScore:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> LearnedScore:
-        arrays = {name: np.asarray(value, dtype=np.float32) for name, value in content.items() if name != "bias"}
-        units = arrays["out"].shape
-        shapes = {"mean": (N_INPUTS,), "spread": (N_INPUTS,), "linear": (N_INPUTS,), "hidden": (N_INPUTS, *units)}
-        for name, shape in {**shapes, "shift": units, "out": units}.items():
-            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-                raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}, or values that are not finite")
-        if (arrays["spread"] <= 0).any() or not np.isfinite(content["bias"]):
-            raise ValueError("spread must be above 0 and bias a finite number")
-        return cls(**arrays, bias=float(content["bias"]))
+        """The inverse of `as_dict`, of values that were checked (`core/schema.py`)."""
+        return cls(**{**content, "bias": float(content["bias"])})
 
 
 @dataclass(frozen=True)
@@ -198,19 +193,19 @@ class ScoreModel:
     @classmethod
     def load(cls, folder: Path) -> ScoreModel:
         path = folder / NAME
-        content = read_object(path, "loss", "features", "learned")
+        content = check_object(path, read_json(path), model_schema.SCORE_MODEL, {"inputs": N_INPUTS})
         if content["features"] != list(FEATURES):
             raise ModelError(f"{path}: the model was made with other features; fit it again with this elias")
+        learned, calibration = content["learned"], content["calibration"]
         try:
-            loss, learned, calibration = content["loss"], content["learned"], content.get("calibration")
-            if loss not in LOSSES or (learned is None and calibration is not None):
-                raise ValueError(f"loss {loss}" if loss not in LOSSES else "a calibration without a learned score")
+            if learned is None and calibration is not None:
+                raise ValueError("a calibration without a learned score")
             return cls(
-                loss,
+                content["loss"],
                 None if learned is None else LearnedScore.from_dict(learned),
                 None if calibration is None else IsotonicCalibration.from_dict(calibration),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        except ValueError as problem:
             raise ModelError(f"{path}: not a score model of elias ({problem}); restore it from a copy") from None
 
 

@@ -7,16 +7,14 @@ Also its transpose, from words to labels, as the kernels read it: `Postings`. A 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
-from ..core.errors import ModelError
 from ..core.files import give_back
 
 if TYPE_CHECKING:
@@ -32,14 +30,14 @@ class SparseRows:
     """Row l is words[indptr[l] : indptr[l + 1]] with their weights, and a bias."""
 
     indptr: np.ndarray  # int64 [L + 1]
-    words: np.ndarray  # int32; coded: uint16 where they fit
+    words: np.ndarray  # int32
     weights: np.ndarray  # float32; coded: int16, in steps of the row
     biases: np.ndarray  # float32 [L]
     n_words: int
     steps: np.ndarray | None = None  # float32 [L] of coded rows
 
     def coded(self) -> SparseRows:
-        """Half of the space: weights as 16-bit codes in steps of their row. Kernels read `decoded` rows."""
+        """Less space: weights as 16-bit codes in steps of their row. Kernels of queries read `decoded` rows."""
         if self.steps is not None:
             return self
         sizes, largest = np.diff(self.indptr), np.zeros(len(self), dtype=np.float32)
@@ -47,14 +45,13 @@ class SparseRows:
             largest[sizes > 0] = np.maximum.reduceat(np.abs(self.weights), self.indptr[:-1][sizes > 0])
         steps = np.where(largest > 0, largest / np.float32(LARGEST_CODE), np.float32(1)).astype(np.float32)
         codes = np.rint(self.weights / np.repeat(steps, sizes)).astype(np.int16)
-        words = self.words.astype(np.uint16) if self.n_words <= np.iinfo(np.uint16).max + 1 else self.words
-        return replace(self, words=words, weights=codes, steps=steps)
+        return replace(self, weights=codes, steps=steps)
 
     def decoded(self) -> SparseRows:
         if self.steps is None:
             return self
         weights = self.weights * np.repeat(self.steps, np.diff(self.indptr))
-        return replace(self, words=self.words.astype(np.int32), weights=weights, steps=None)
+        return replace(self, weights=weights, steps=None)
 
     @classmethod
     def from_csr(cls, matrix: sp.csr_matrix, biases: np.ndarray | None = None) -> SparseRows:
@@ -125,39 +122,14 @@ class SparseRows:
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """For a safetensors file, each name with the prefix."""
         named = {"indptr": self.indptr, "words": self.words, "weights": self.weights, "biases": self.biases}
-        if self.steps is not None:
-            words = self.words.view(np.int16) if self.words.dtype == np.uint16 else self.words
-            named |= {"words": words, "steps": self.steps}
+        named |= {} if self.steps is None else {"steps": self.steps}
         return {f"{prefix}.{name}": array for name, array in named.items()}
 
     @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, np.ndarray], prefix: str, path: Path, n_labels: int, n_words: int
-    ) -> SparseRows:
-        """The inverse of `arrays`; refused where it does not fit a model with this number of labels and words."""
-        try:
-            indptr, words, weights, biases = (
-                arrays[f"{prefix}.{name}"] for name in ("indptr", "words", "weights", "biases")
-            )
-        except KeyError as missing:
-            raise ModelError(f"{path}: has no {missing}; restore the file from a copy") from None
-        steps = arrays.get(f"{prefix}.steps")
-        words = words.view(np.uint16) if words.dtype == np.int16 else words
-        kinds = [array.dtype for array in (indptr, words, weights, biases)]
-        coded = [np.int64, kinds[1] if kinds[1] == np.uint16 else np.int32, np.int16, np.float32]
-        whole = (
-            kinds == ([np.int64, np.int32, np.float32, np.float32] if steps is None else coded)
-            and (steps is None or (steps.shape == (n_labels,) and steps.dtype == np.float32))
-            and indptr.shape == (n_labels + 1,)
-            and biases.shape == (n_labels,)
-            and indptr[0] == 0
-            and indptr[-1] == len(words) == len(weights)
-            and bool(np.all(np.diff(indptr) >= 0))
-            and (len(words) == 0 or (int(words.min()) >= 0 and int(words.max()) < n_words))
-        )
-        if not whole:
-            raise ModelError(f"{path}: {prefix} does not fit the other files of this model; restore it from a copy")
-        return cls(indptr, words, weights, biases, n_words, steps)
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str, n_words: int) -> SparseRows:
+        """The inverse of `arrays`, of arrays that were checked (`core/schema.py`)."""
+        indptr, words, weights, biases = (arrays[f"{prefix}.{n}"] for n in ("indptr", "words", "weights", "biases"))
+        return cls(indptr, words, weights, biases, n_words, arrays.get(f"{prefix}.steps"))
 
 
 def stacked(parts: Sequence[SparseRows]) -> SparseRows:

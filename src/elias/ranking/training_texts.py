@@ -15,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core import model_schema
 from ..core.errors import ModelError
 from ..core.files import read_tensors, write_tensors
+from ..core.schema import check_arrays
 from ..dataset.rows import TextColumn
 
 NAME = "training_texts.safetensors"
@@ -75,7 +77,7 @@ class TrainingTexts:
         if not path.exists():
             return None
         arrays, _ = read_tensors(path)
-        held = arrays.get("n_texts", np.empty(0))
+        held = check_arrays(path, arrays, model_schema.TRAINING_TEXTS, {})["n_texts"]
         if held.tolist() != [n_texts]:
             raise ModelError(
                 f"{path}: does not fit knn.safetensors of this model; restore it from a copy, or delete it"
@@ -85,20 +87,10 @@ class TrainingTexts:
 
 def _strings(arrays: dict[str, np.ndarray], name: str, path: Path, count: int) -> Strings | None:
     """Checked, so that no row reads beyond the buffer. That it is UTF-8 is not: what is not becomes U+FFFD."""
-    ends, buffer = arrays.get(f"{name}.ends"), arrays.get(f"{name}.buffer")
-    if ends is None and buffer is None:
+    if not any(key.startswith(f"{name}.") for key in arrays):
         return None
-    whole = (
-        ends is not None and buffer is not None
-        and [ends.dtype, buffer.dtype] == [np.int64, np.uint8]
-        and ends.shape == (count + 1,) and buffer.ndim == 1
-        and ends[0] == 0 and ends[-1] == len(buffer) and bool(np.all(np.diff(ends) >= 0))
-    )  # fmt: skip
-    if not whole:
-        raise ModelError(f"{path}: {name} are damaged; restore the file from a copy, or delete it")
-    assert ends is not None
-    assert buffer is not None
-    return Strings(ends, buffer)
+    found = check_arrays(path, arrays, model_schema.strings(name), {"texts": count})
+    return Strings(found[f"{name}.ends"], found[f"{name}.buffer"])
 
 
 def excerpt_of(text: str) -> str:

@@ -1,4 +1,5 @@
-"""The state of a stage under way, as one safetensors file: weights, optimizer state, running mean, position.
+"""The state of a stage under way, as one safetensors file: weights, optimizer state, running mean, position; with a
+checksum of it all.
 
 Restored, training continues as if it had never stopped, on a CPU bit for bit. `stage.py` decides when a checkpoint is
 written; which step of a run continues at all is decided by `pipeline/run_folder.py`.
@@ -15,9 +16,11 @@ import torch
 from torch import Tensor
 
 from ..core.errors import RunError
-from ..core.files import read_tensors, write_tensors
+from ..core.files import checksum_of, read_tensors, write_tensors
 from ..core.rounding import as_array, as_tensor
 from .trainer import Trainer, TrainingPosition
+
+CHECKSUM = "checksum"  # in the metadata: a flipped bit would go on into every later weight
 
 
 def save_checkpoint(trainer: Trainer, path: Path) -> None:
@@ -33,13 +36,20 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
     if trainer.parents is not None:
         tensors["parents"] = torch.from_numpy(trainer.parents)
     trainer.read_loss()
-    about = {"position": json.dumps(asdict(trainer.at)), "mean_count": str(trainer.mean.count)}
-    write_tensors(path, {name: as_array(tensor) for name, tensor in tensors.items()}, about)
+    about = {"position": json.dumps(asdict(trainer.at), allow_nan=False), "mean_count": str(trainer.mean.count)}
+    arrays = {name: as_array(tensor) for name, tensor in tensors.items()}
+    write_tensors(path, arrays, {**about, CHECKSUM: checksum_of(arrays, about)})
 
 
 def restore_checkpoint(trainer: Trainer, path: Path) -> None:
     """Put a trainer where the checkpoint was taken."""
     arrays, about = read_tensors(path, RunError)
+    recorded = about.pop(CHECKSUM, None)
+    if recorded != checksum_of(arrays, about):
+        raise RunError(
+            f"{path}: its content is not what was written (a damaged disk or memory); remove the file to start the "
+            "stage again"
+        )
     device = trainer.network.device
     try:
         for name, table in trainer.network.tables().items():

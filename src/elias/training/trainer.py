@@ -9,6 +9,7 @@ for bit on a CPU; sums on a GPU are in no fixed order, so there it does so to ro
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from ..core.devices import upload
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
+from ..core.errors import SettingsError
 from ..core.metrics import evaluate
 from ..core.noise import Noise
 from ..core.propensity import PropensityModel
@@ -250,7 +252,10 @@ class Trainer:
         batches = [order[step * size : (step + 1) * size] for step in steps]
         started = time.perf_counter()
         for batch in read_ahead(self._read, batches, AHEAD.get(self.network.device.type, 0)):
-            self.loss_sum += self._step(batch, self.parents, noise)
+            loss = self._step(batch, self.parents, noise)
+            if loss.device.type == "cpu" and not math.isfinite(float(loss)):  # a GPU is not waited for in every step
+                raise self._diverged(batch)
+            self.loss_sum += loss
             self.at.step += 1
             done = self.at.epoch * self.steps_per_epoch + self.at.step
             every = self.settings.average_every or self.steps_per_epoch
@@ -268,7 +273,24 @@ class Trainer:
     def read_loss(self) -> float:
         """The sum of the losses of this epoch so far. A GPU is waited for, so this is not called in every step."""
         self.at.loss_sum = float(self.loss_sum)
+        if not math.isfinite(self.at.loss_sum):
+            raise self._diverged(None)
         return self.at.loss_sum
+
+    def _diverged(self, batch: Batch | None) -> SettingsError:
+        """The loss is not a finite number: where, and the largest numbers that can have caused it."""
+        weights = self.train.weights if batch is None else batch.weights
+        row = int(np.argmax(weights)) if batch is None else int(batch.rows[np.argmax(weights)])
+        rates = {
+            name: getattr(self.settings, f"learning_rate_{name}")
+            for name in ("encoder", "clusters", "classifiers", "edges")
+        }
+        fastest = max(rates, key=rates.__getitem__)
+        return SettingsError(
+            f"{self.stage}, epoch {self.at.epoch + 1}, step {self.at.step + 1}: the loss is not a finite number. The "
+            f"largest row weight is {float(np.max(weights)):g} (training row {row}), the largest learning rate "
+            f"{rates[fastest]:g} (learning_rate_{fastest}); lower them, or scale the vectors"
+        )
 
     def _rows_of_epoch(self) -> np.ndarray:
         """Every text and every label text, shuffled."""
