@@ -119,8 +119,8 @@ def running(
     sock = listen("127.0.0.1", 0)
     app = create_app(Registry(folders, opener), limits=limits, token=token.encode() if token else None, **options)
     config = uvicorn.Config(
-        app, http=protocol_with(limits), ws="none", loop="asyncio", log_config=None, access_log=False,
-        server_header=False, timeout_keep_alive=5, timeout_graceful_shutdown=5, lifespan="on",
+        app, http=protocol_with(limits), ws="none", loop="uvloop", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, timeout_keep_alive=5, timeout_graceful_shutdown=5, lifespan="on",
     )  # fmt: skip
     server = Server(config, app.state.service)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)

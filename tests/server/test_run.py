@@ -94,7 +94,7 @@ def half_sent(found: Running) -> Iterator[Callable[[], None]]:
     """A request whose body has begun; a call sends the rest and expects the answer, the last on this connection."""
     body = json.dumps({"texts": ["bada"] * 100}).encode()
     head = (
-        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
         b"Expect: 100-continue\r\n\r\n"
     )
     with found.raw() as sock:

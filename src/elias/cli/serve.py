@@ -33,6 +33,10 @@ def add(commands: Any) -> None:
         help="web pages of this origin may call the service (default: only its own page)",
     )  # fmt: skip
     parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="requests may call the service by this name (default: addresses, localhost, --host); * for any",
+    )  # fmt: skip
+    parser.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N",
         help="change a limit, e.g. --limit texts=500 (docs/reference/http.md lists them)",
     )  # fmt: skip
@@ -45,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "httptools", "uvloop")):
         raise MissingExtraError("elias serve", "serve")
     folders = _folders(args.models)
     for folder in folders.values():
@@ -72,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         token=token,
         origins=tuple(args.allow_origin),
+        hosts=tuple(args.allow_host),
         feedback=args.feedback,
         limits=Limits().updated(_limits(args.limit)),
     )

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..core.errors import EliasError
 from ..core.version import __version__
@@ -24,9 +25,9 @@ from .errors import ServiceError, invalid
 from .feedback import FeedbackFile
 from .inspect_routes import inspect_router
 from .metrics import Metrics
-from .middleware import RequestMiddleware
+from .middleware import PassOnErrors, RequestMiddleware
 from .models import Registry
-from .routes import Service, api_router, page_router
+from .routes import Service, api_router, direct_routes, page_router
 from .schemas import (
     REF,
     DocumentsRequest,
@@ -61,9 +62,10 @@ def create_app(
     token: bytes | None = None,
     origins: tuple[str, ...] = (),
     feedback: Path | None = None,
+    hosts: tuple[str, ...] = (),
     on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[EliasError], None] | None = None,
-) -> FastAPI:
+) -> Application:
     """The service for the models of a registry.
 
     Parameters
@@ -72,6 +74,7 @@ def create_app(
     limits : what a request may contain and how much may wait
     token : the bearer token that requests must send; None: no token is needed
     origins : origins of web pages that may call the service from a browser, besides its own page
+    hosts : names by which the service may be called, besides addresses and localhost; "*": any
     feedback : the file to which accepted and rejected labels are appended; None: they are not stored
     on_ready : called when all models are open
     on_failure : called when a model cannot be opened; by default the error is raised
@@ -85,7 +88,7 @@ def create_app(
         has_token=token is not None,
         feedback=None if feedback is None else FeedbackFile(feedback),
     )
-    app = FastAPI(
+    app = Application(
         title="ELIAS",
         version=__version__,
         description=DESCRIPTION,
@@ -96,22 +99,37 @@ def create_app(
     )
     metrics.gauge("elias_ready", "1 when every model is open.", lambda: registry.ready)
     app.state.service = service
-    app.include_router(api_router(service))
+    api = api_router(service)
+    app.include_router(api)
     app.include_router(inspect_router(service))
     app.include_router(annif_router(service))
     app.include_router(page_router())
     app.openapi = partial(_openapi, app, app.openapi)  # type: ignore[method-assign]
-    app.add_middleware(RequestMiddleware, metrics=metrics, token=token)
+    app.add_middleware(PassOnErrors)
+    app.entry = RequestMiddleware(app.routed, direct_routes(api), metrics, token=token, hosts=hosts)
     if origins:
-        # Added last, so it is outermost: a browser's preflight request carries no token.
-        app.add_middleware(
-            CORSMiddleware,
+        # Outermost: a browser's preflight request carries no token.
+        app.entry = CORSMiddleware(
+            app.entry,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     return app
+
+
+class Application(FastAPI):
+    """FastAPI behind our middleware; its own would be entered after a good part of its work."""
+
+    entry: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.entry(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """FastAPI itself."""
+        await super().__call__(scope, receive, send)
 
 
 def _openapi(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, Any]:

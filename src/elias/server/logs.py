@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import IO, Any
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder per line
+
 
 class JsonLines(logging.Formatter):
     """A log record as JSON; `extra={"facts": {...}}` adds fields."""
@@ -21,7 +23,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__  # its message may contain a text
-        return json.dumps(line, ensure_ascii=False)
+        return _encode(line)
 
 
 def configure_logging(level: int = logging.INFO, stream: IO[str] | None = None) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 from ..core.errors import EliasError, InputError
 from .admission import Limits
@@ -45,6 +46,7 @@ class Options:
     port: int = 8000
     token: bytes | None = None
     origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()  # names by which it may be called, besides addresses, localhost and `host`
     feedback: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
@@ -79,26 +81,34 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
         limits=options.limits,
         token=options.token,
         origins=options.origins,
+        hosts=names_of(options),
         feedback=options.feedback,
         on_ready=on_ready,
         on_failure=on_failure,
     )
     config = uvicorn.Config(
-        app, http=protocol_with(options.limits), ws="none", loop="asyncio", log_config=None, access_log=False,
-        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=math.ceil(options.limits.drain_seconds),
-        lifespan="on",
+        app, http=protocol_with(options.limits), ws="none", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, timeout_keep_alive=30,
+        timeout_graceful_shutdown=math.ceil(options.limits.drain_seconds), lifespan="on",
     )  # fmt: skip
     server = Server(config, app.state.service)
     sys.setswitchinterval(SWITCH_SECONDS)
     log.info("listening", extra={"facts": {"url": url, "token": options.token is not None}})
     batcher = app.state.service.batcher
     try:
-        asyncio.run(server.serve(sockets=[sock]))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(server.serve(sockets=[sock]))
     finally:
         batcher.close()
         batcher.join()
     if failures:
         raise failures[0]
+
+
+def names_of(options: Options) -> tuple[str, ...]:
+    """The names by which requests may call the service. Where it can be reached from outside: this machine's too."""
+    own = () if is_loopback(options.host) else (socket.gethostname(),)
+    return (options.host, *options.hosts, *own)
 
 
 def url_of(host: str, port: int) -> str:
