@@ -276,6 +276,18 @@ def test_tokens_come_from_files(tmp_path: Path) -> None:
         read_token(tmp_path / "none")
 
 
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
+def test_a_token_that_others_can_read(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, mode: int, warned: bool
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN, encoding="utf-8")
+    path.chmod(mode)
+    monkeypatch.setattr("elias.server.run.serve", lambda *given: None)
+    assert main(["serve", str(tiny_model_folder), "--token-file", str(path)]) == 0
+    assert ("every user of this machine can read it" in capsys.readouterr().err) == warned
+
+
 def test_addresses() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("localhost")

@@ -27,7 +27,7 @@ from .inspect_routes import inspect_router
 from .metrics import Metrics
 from .middleware import PassOnErrors, RequestMiddleware
 from .models import Registry
-from .routes import Service, api_router, direct_routes, page_router
+from .routes import Service, Workers, api_router, direct_routes, page_router
 from .schemas import (
     REF,
     DocumentsRequest,
@@ -63,6 +63,7 @@ def create_app(
     origins: tuple[str, ...] = (),
     feedback: Path | None = None,
     hosts: tuple[str, ...] = (),
+    workers: Workers | None = None,
     on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[EliasError], None] | None = None,
 ) -> Application:
@@ -76,6 +77,7 @@ def create_app(
     origins : origins of web pages that may call the service from a browser, besides its own page
     hosts : names by which the service may be called, besides addresses and localhost; "*": any
     feedback : the file to which accepted and rejected labels are appended; None: they are not stored
+    workers : the other processes of the service, where it has several
     on_ready : called when all models are open
     on_failure : called when a model cannot be opened; by default the error is raised
     """
@@ -87,6 +89,7 @@ def create_app(
         metrics,
         has_token=token is not None,
         feedback=None if feedback is None else FeedbackFile(feedback),
+        workers=workers,
     )
     app = Application(
         title="ELIAS",

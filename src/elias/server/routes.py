@@ -11,7 +11,7 @@ import hashlib
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
@@ -72,6 +72,13 @@ _DOCS_POLICY = (
 )
 
 
+class Workers(Protocol):
+    """The other processes of the service, as workers.py reaches them."""
+
+    async def metrics(self) -> str: ...
+    async def reload(self, name: str | None) -> list[str]: ...
+
+
 @dataclass(frozen=True)
 class Service:
     """What the routes share: the models, the admission control, the compute threads, the metrics."""
@@ -82,6 +89,7 @@ class Service:
     metrics: Metrics
     has_token: bool
     feedback: FeedbackFile | None = None
+    workers: Workers | None = None  # where several processes serve
 
     @property
     def limits(self) -> Limits:
@@ -200,6 +208,8 @@ def api_router(service: Service) -> APIRouter:
             raise ServiceError(403, message)
         body, _ = await read_request(ReloadRequest, request, service.admission)
         service.registry.get(body.model)  # 404 for an unknown name
+        if service.workers is not None:
+            return ReloadAnswer(reloaded=await service.workers.reload(body.model))
         return ReloadAnswer(reloaded=await reload(service.registry, service.metrics, body.model))
 
     @routes.get(
@@ -233,7 +243,8 @@ def api_router(service: Service) -> APIRouter:
         responses=error_responses(),
     )
     async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = service.metrics.text() if service.workers is None else await service.workers.metrics()
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
 
