@@ -55,6 +55,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **options)
         self.app_state = {**self.app_state, "connection": self}  # part of the scope of every request
         self.draining = False  # the middleware then sends "Connection: close"
+        self._active: Any = None  # the request being answered; `cycle` is the one parsed last
         self._in_lane = False
         self._is_broken = False  # what arrived is not HTTP: no more is parsed
         self._is_last = False  # the last answer has been written; what arrives now is thrown away
@@ -72,14 +73,16 @@ class Connection(HttpToolsProtocol):
         return self.cycle
 
     def client_is_gone(self) -> bool:
-        current = self._current
-        return self.is_closing() or (current is not None and bool(current.disconnected))
+        active = self._active
+        if active is not None and self.is_closing():
+            active.disconnected = True  # uvicorn then expects no answer
+        return active is None or bool(active.disconnected)
 
     def must_close(self) -> bool:
         """Whether the answer that begins now is the last one on this connection."""
-        current = self._current
+        active = self._active
         # A client that waits for "100 Continue" and gets an answer instead may send its body or leave it out.
-        never_continued = current is not None and current.waiting_for_100_continue and self._place == "body"
+        never_continued = active is self.cycle and active.waiting_for_100_continue and self._place == "body"
         return self.draining or self._in_lane or never_continued
 
     # -- the life of a connection -------------------------------------------------------------------------------------
@@ -102,8 +105,10 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for cycle, _ in self.pipeline:
-            cycle.disconnected = True
+        for cycle in (self._active, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -192,6 +197,10 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self.cycle.transport = cast(asyncio.Transport, self)  # its `close` waits for the rest of the body
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_body(self, body: bytes) -> None:
         self._head_bytes, self._is_counted = 0, True
         if not self.transport.is_closing() and not self._is_last:
@@ -211,7 +220,8 @@ class Connection(HttpToolsProtocol):
     # -- what is answered: `write`, `close` and `is_closing` are all that an answer needs of its transport ------------
 
     def write(self, data: bytes) -> None:
-        self.transport.write(data)
+        if not self.is_closing():
+            self.transport.write(data)
 
     def is_closing(self) -> bool:
         return self.transport.is_closing() or self._is_last
