@@ -25,7 +25,7 @@ from .errors import ServiceError, invalid
 from .feedback import FeedbackFile
 from .inspect_routes import inspect_router
 from .metrics import Metrics
-from .middleware import PassOnErrors, RequestMiddleware
+from .middleware import Access, PassOnErrors, RequestMiddleware
 from .models import Registry
 from .routes import Service, Workers, api_router, direct_routes, page_router
 from .schemas import (
@@ -59,10 +59,8 @@ def create_app(
     registry: Registry,
     *,
     limits: Limits | None = None,
-    token: bytes | None = None,
-    origins: tuple[str, ...] = (),
+    access: Access | None = None,
     feedback: Path | None = None,
-    hosts: tuple[str, ...] = (),
     workers: Workers | None = None,
     on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[EliasError], None] | None = None,
@@ -73,21 +71,19 @@ def create_app(
     ----------
     registry : the models, which are opened after the application has started
     limits : what a request may contain and how much may wait
-    token : the bearer token that requests must send; None: no token is needed
-    origins : origins of web pages that may call the service from a browser, besides its own page
-    hosts : names by which the service may be called, besides addresses and localhost; "*": any
+    access : who may use it; by default everyone who calls it by an address or as localhost
     feedback : the file to which accepted and rejected labels are appended; None: they are not stored
     workers : the other processes of the service, where it has several
     on_ready : called when all models are open
     on_failure : called when a model cannot be opened; by default the error is raised
     """
-    limits, metrics = limits or Limits(), Metrics()
+    limits, metrics, access = limits or Limits(), Metrics(), access or Access()
     service = Service(
         registry,
         Admission(limits, metrics),
         Batcher(limits, metrics),
         metrics,
-        has_token=token is not None,
+        has_token=access.token is not None,
         feedback=None if feedback is None else FeedbackFile(feedback),
         workers=workers,
     )
@@ -109,12 +105,12 @@ def create_app(
     app.include_router(page_router())
     app.openapi = partial(_openapi, app, app.openapi)  # type: ignore[method-assign]
     app.add_middleware(PassOnErrors)
-    app.entry = RequestMiddleware(app.routed, direct_routes(api), metrics, token=token, hosts=hosts)
-    if origins:
+    app.entry = RequestMiddleware(app.routed, direct_routes(api), metrics, access)
+    if access.origins:
         # Outermost: a browser's preflight request carries no token.
         app.entry = CORSMiddleware(
             app.entry,
-            allow_origins=list(origins),
+            allow_origins=list(access.origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],

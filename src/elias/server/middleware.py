@@ -19,6 +19,7 @@ import secrets
 import traceback
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
@@ -55,6 +56,22 @@ Route = Callable[[Request], Awaitable[Response]]
 _PROCESS, _numbers = secrets.token_hex(5), itertools.count(1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may use the service.
+
+    Parameters
+    ----------
+    token : the bearer token that requests must send; None: no token is needed
+    origins : origins of web pages that may call the service from a browser, besides its own page
+    hosts : names that requests may have in their Host header, besides addresses and localhost; "*": any
+    """
+
+    token: bytes | None = None
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
 class RequestMiddleware:
     """The ASGI application.
 
@@ -63,8 +80,7 @@ class RequestMiddleware:
     app : FastAPI's application
     direct : routes by method and path that are called without it; they are the same functions
     metrics : where requests are counted
-    token : the bearer token that requests must send; None: no token is needed
-    hosts : names that requests may have in their Host header, besides addresses and localhost; "*": any
+    access : token and names
     """
 
     def __init__(
@@ -72,12 +88,10 @@ class RequestMiddleware:
         app: ASGIApp,
         direct: Mapping[tuple[str, str], Route],
         metrics: Metrics,
-        *,
-        token: bytes | None = None,
-        hosts: Collection[str] = (),
+        access: Access,
     ) -> None:
-        self.app, self.direct, self.metrics, self.token = app, direct, metrics, token
-        names = frozenset(name.lower() for name in hosts)
+        self.app, self.direct, self.metrics, self.token = app, direct, metrics, access.token
+        names = frozenset(name.lower() for name in access.hosts)
         self._is_allowed_host = lru_cache(1024)(lambda given: "*" in names or is_allowed_host(given, names))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import uvicorn
@@ -34,6 +35,7 @@ from .app import create_app
 from .errors import ServiceError
 from .feedback import FeedbackFile
 from .logs import configure_logging
+from .middleware import Access
 from .models import Opener, Registry, reload
 from .protocol import protocol_with
 from .routes import Service
@@ -42,6 +44,8 @@ log = logging.getLogger("elias.server")
 # How often Python switches threads. With its default of 5 ms the event loop would wait that long for a compute thread.
 SWITCH_SECONDS = 0.0005
 MIN_TOKEN_LENGTH = 16
+# `timeout`, and others that start processes, send a signal to a process and then to its group.
+SAME_SIGNAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +96,7 @@ def server_of(registry: Registry, options: Options, **hooks: Any) -> Server:
     app = create_app(
         registry,
         limits=options.limits,
-        token=options.token,
-        origins=options.origins,
-        hosts=names_of(options),
+        access=Access(token=options.token, origins=options.origins, hosts=names_of(options)),
         feedback=options.feedback,
         **hooks,
     )
@@ -160,6 +162,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
+        self._drained_at = 0.0
         self._reload_task: asyncio.Task[None] | None = None  # kept, because the loop holds only a weak reference
 
     @contextlib.contextmanager
@@ -181,12 +184,14 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def drain(self, number: int = signal.SIGTERM) -> None:
-        """End after the answers to what was accepted; called again: at once."""
+        """End after the answers to what was accepted; called again, not just after the first time: at once."""
         waiting = {"facts": {"waiting": self.service.admission.requests}}
         if self.should_exit:
+            if monotonic() < self._drained_at + SAME_SIGNAL_SECONDS:
+                return
             log.warning("ended before everything was answered", extra=waiting)
             os._exit(128 + number)  # an orderly end would wait for the compute threads
-        self.should_exit = True
+        self.should_exit, self._drained_at = True, monotonic()
         log.info("draining", extra=waiting)
 
     def _start_reload(self) -> None:

@@ -32,6 +32,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import uvloop
@@ -42,7 +43,7 @@ from .feedback import FeedbackFile
 from .logs import configure_logging
 from .metrics import Metrics, add_up
 from .models import Opener, Registry, Served, note_failed_reload, note_reload
-from .run import Options, Server, listen, run_server, server_of, tell_listening, tell_ready, url_of
+from .run import SAME_SIGNAL_SECONDS, Options, Server, listen, run_server, server_of, tell_listening, tell_ready, url_of
 
 log = logging.getLogger("elias.server")
 RESTART_SECONDS = 1.0  # before a worker that has ended is started again
@@ -152,6 +153,7 @@ class Supervisor:
         self._metrics = Metrics()  # of reloads, which are no worker's
         self._ready, self._all_ready = set[int](), asyncio.Event()
         self._ends = asyncio.Event()
+        self._drained_at: float | None = None
         self._reloading = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()  # kept, because the loop holds only a weak reference
 
@@ -175,10 +177,13 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     def _drain(self, number: int) -> None:
-        if self._ends.is_set():  # the second signal
+        if self._drained_at is not None:
+            if monotonic() < self._drained_at + SAME_SIGNAL_SECONDS:
+                return
             for process in self.processes.values():
                 process.kill()
             os._exit(128 + number)
+        self._drained_at = monotonic()
         self._ends.set()
 
     async def _keep_running(self, number: int) -> None:
