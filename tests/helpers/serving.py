@@ -18,6 +18,7 @@ import uvicorn
 
 from elias.server.admission import Limits
 from elias.server.app import create_app
+from elias.server.middleware import Access
 from elias.server.models import Registry
 from elias.server.protocol import protocol_with
 from elias.server.routes import Service
@@ -111,16 +112,19 @@ def running(
     *,
     limits: Limits | None = None,
     token: str | None = None,
+    origins: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
     wait: bool = True,
     **options: Any,
 ) -> Iterator[Running]:
     """The service in a thread, until the block ends; it must end by itself then."""
     limits = limits or Limits()
     sock = listen("127.0.0.1", 0)
-    app = create_app(Registry(folders, opener), limits=limits, token=token.encode() if token else None, **options)
+    access = Access(token=token.encode() if token else None, origins=origins, hosts=hosts)
+    app = create_app(Registry(folders, opener), limits=limits, access=access, **options)
     config = uvicorn.Config(
-        app, http=protocol_with(limits), ws="none", loop="asyncio", log_config=None, access_log=False,
-        server_header=False, timeout_keep_alive=5, timeout_graceful_shutdown=5, lifespan="on",
+        app, http=protocol_with(limits), ws="none", loop="uvloop", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, timeout_keep_alive=5, timeout_graceful_shutdown=5, lifespan="on",
     )  # fmt: skip
     server = Server(config, app.state.service)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from elias.core.errors import SettingsError
 from elias.model.model import Model
 from elias.server.admission import Limits
+from elias.server.protocol import LANE
 from helpers.serving import SMALL_LIMITS, HeldModel, Running, read_all, running, wait_until
 
 
@@ -58,14 +60,22 @@ def test_texts_that_do_not_fit_the_queue(
 
 
 def test_too_many_connections(narrow: Running) -> None:
-    socks = [narrow.raw() for _ in range(SMALL_LIMITS.connections)]
-    try:
+    """One more may still ask whether the service is alive; anything else it asks is refused, and so is the next."""
+    with ExitStack() as stack:
+        for _ in range(SMALL_LIMITS.connections):
+            stack.enter_context(narrow.raw())
+        for path in ("/health", "/ready", "/health?verbose=1"):
+            answer = narrow.get(path)
+            assert answer.status == (200 if "?" not in path else 422)
+            assert answer.headers["connection"] == "close"
+        for answer in (narrow.get("/v1/models"), narrow.post("/v1/predict", {"texts": ["a"]})):
+            assert (answer.status, answer.error["code"]) == (503, "busy")
+        for _ in range(LANE):
+            stack.enter_context(narrow.raw())
         with narrow.raw() as sock:
             head, body = read_all(sock).split(b"\r\n\r\n", 1)
             assert head.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 1" in head
             assert json.loads(body)["error"]["code"] == "busy"
-    finally:
-        for sock in socks:
-            sock.close()
-    wait_until(lambda: narrow.get("/health").status == 200)
+        wait_until(lambda: narrow.get("/health").status == 200)  # who says nothing does not block the probes for long
+    wait_until(lambda: narrow.get("/v1/models").status == 200)

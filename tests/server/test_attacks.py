@@ -21,7 +21,7 @@ from helpers.processes import PATIENCE
 from helpers.serving import Running, read_all
 from helpers.serving_process import process
 
-HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 Attack = Callable[[Running], tuple[int, dict[str, Any]]]
 FLAT = 96 << 20  # bytes a process may have grown by after all of it
 

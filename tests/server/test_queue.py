@@ -114,7 +114,9 @@ def test_texts_of_a_disconnected_client_are_not_computed(
 ) -> None:
     held = HeldModel(tiny_model, monkeypatch)
     body = json.dumps({"texts": ["gone"] * 7}).encode()
-    head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
     with ThreadPoolExecutor(4) as pool:
         first = []
         for number in (1, 2):  # both compute threads are busy, one after the other

@@ -11,48 +11,16 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from elias.server.run import greeting, url_of
 from helpers.processes import PATIENCE, command, elias, environment, one_line
 from helpers.serving import Running
-from helpers.serving_process import process
-
-
-class Load:
-    """Clients that send one request after the other on open connections, until the server closes them."""
-
-    def __init__(self, port: int, clients: int = 6) -> None:
-        self.answers, self.lost, self.stop = [], [], threading.Event()  # type: ignore[var-annotated]
-        self.threads = [threading.Thread(target=self._client, args=(port,), daemon=True) for _ in range(clients)]
-        for thread in self.threads:
-            thread.start()
-
-    def _client(self, port: int) -> None:
-        body = json.dumps({"texts": ["bada kuku"] * 5}).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        while not self.stop.is_set():
-            try:
-                connection.request("POST", "/v1/predict", body, {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                self.answers.append((answer.status, len(json.loads(answer.read())["results"])))
-                if answer.will_close:
-                    return
-            except ConnectionRefusedError:
-                return  # it no longer listens: nothing was accepted
-            except (OSError, http.client.HTTPException, ValueError, KeyError) as problem:
-                self.lost.append(repr(problem))
-                return
-
-    def join(self) -> None:
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(PATIENCE)
+from helpers.serving_process import Load, process, wait_for
 
 
 def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) -> None:
@@ -89,12 +57,30 @@ def test_reload_and_drain_under_load(tiny_model_folder: Path, tmp_path: Path) ->
     assert not any("kuku" in json.dumps(line) for line in lines)  # no hex digits, unlike ids of requests
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_second_signal_ends_it_at_once(tiny_model_folder: Path, workers: int) -> None:
+    """Quietly: no traceback, though a request is still being read."""
+    with process(tiny_model_folder, "--workers", str(workers)) as (server, found, lines), half_sent(found):
+        server.send_signal(signal.SIGTERM)
+        wait_for(lambda: is_refused(found.port))
+        server.send_signal(signal.SIGTERM)  # to be taken for the same one, sent to its group too
+        assert server.poll() is None
+
+        def ends() -> bool:
+            server.send_signal(signal.SIGTERM)
+            return server.poll() is not None
+
+        wait_for(ends)
+        assert server.returncode == 128 + signal.SIGTERM
+    assert not [line for line in lines if line["level"] == "error"]
+
+
 @contextmanager
 def half_sent(found: Running) -> Iterator[Callable[[], None]]:
     """A request whose body has begun; a call sends the rest and expects the answer, the last on this connection."""
     body = json.dumps({"texts": ["bada"] * 100}).encode()
     head = (
-        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
         b"Expect: 100-continue\r\n\r\n"
     )
     with found.raw() as sock:
@@ -120,13 +106,6 @@ def is_refused(port: int) -> bool:
     except ConnectionRefusedError:
         return True
     return False
-
-
-def wait_for(happened: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def test_a_terminal_is_told_the_address(tiny_model_folder: Path) -> None:

@@ -20,7 +20,7 @@ from elias.server.logs import configure_logging
 from elias.server.models import Registry
 from elias.server.routes import PAGE_FOLDER
 from elias.server.run import is_loopback, listen, read_token
-from helpers.serving import Running, running, wait_until
+from helpers.serving import Running, read_all, running, wait_until
 
 TOKEN = "a-token-of-some-length"
 
@@ -187,6 +187,58 @@ def test_reload_swaps_and_a_broken_model_does_not(tiny_model: Model, tiny_model_
         assert 'elias_reloads_total{outcome="done"} 1' in metrics
 
 
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8000", True),
+        ("127.0.0.1:80", True),
+        ("[::1]:80", True),
+        ("192.0.2.7", True),  # an address cannot be made to resolve elsewhere
+        ("page.localhost", True),
+        ("tags.example:8000", True),
+        ("Tags.Example.", True),
+        ("evil.example", False),
+        ("tags.example.evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+        ("localhost@evil.example", False),
+    ],
+)
+def test_names_of_others_are_refused(named: Running, host: str, allowed: bool) -> None:
+    """A foreign page whose name resolves to this machine must not read answers (DNS rebinding)."""
+    for path in ("/v1/models", "/", "/openapi.json", "/nothing"):
+        answer = named.get(path, Host=host)
+        if allowed:
+            assert answer.status == (404 if path == "/nothing" else 200)
+        else:
+            assert (answer.status, answer.error["code"]) == (403, "wrong_host")
+    assert named.post("/v1/predict", {"texts": ["a"]}, Host=host).status == (200 if allowed else 403)
+    assert named.get("/health", Host=host).status == 200
+
+
+@pytest.fixture(scope="module")
+def named(tiny_model: Model, tiny_model_folder: Path) -> Iterator[Running]:
+    with running({"tiny": tiny_model_folder}, lambda folder: tiny_model, hosts=("tags.example",)) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("lines", "status"), [(b"", 400), (b"Host: localhost\r\nHost: localhost\r\n", 400)])
+def test_one_host_per_request(named: Running, lines: bytes, status: int) -> None:
+    with named.raw() as sock:
+        sock.sendall(b"GET /v1/models HTTP/1.1\r\n" + lines + b"Connection: close\r\n\r\n")
+        assert read_all(sock).startswith(b"HTTP/1.1 %d " % status)
+    with named.raw() as sock:  # HTTP/1.0 has no Host
+        sock.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
+        assert read_all(sock).startswith(b"HTTP/1.1 200 ")
+
+
+def test_any_host(tiny_model: Model, tiny_model_folder: Path) -> None:
+    with running({"tiny": tiny_model_folder}, lambda folder: tiny_model, hosts=("*",)) as found:
+        assert found.get("/v1/models", Host="any.example").status == 200
+
+
 def test_a_model_that_cannot_be_opened_is_an_error_of_the_command(tmp_path: Path) -> None:
     def opener(folder: Path) -> Model:
         raise RuntimeError("half a file")
@@ -222,6 +274,18 @@ def test_tokens_come_from_files(tmp_path: Path) -> None:
             read_token(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_token(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
+def test_a_token_that_others_can_read(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, mode: int, warned: bool
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN, encoding="utf-8")
+    path.chmod(mode)
+    monkeypatch.setattr("elias.server.run.serve", lambda *given: None)
+    assert main(["serve", str(tiny_model_folder), "--token-file", str(path)]) == 0
+    assert ("every user of this machine can read it" in capsys.readouterr().err) == warned
 
 
 def test_addresses() -> None:

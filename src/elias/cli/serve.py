@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,14 @@ def add(commands: Any) -> None:
         help="web pages of this origin may call the service (default: only its own page)",
     )  # fmt: skip
     parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="requests may call the service by this name (default: addresses, localhost, --host); * for any",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N",
+        help="processes that share the port and the memory-mapped models (default 1); --threads is for each",
+    )  # fmt: skip
+    parser.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N",
         help="change a limit, e.g. --limit texts=500 (docs/reference/http.md lists them)",
     )  # fmt: skip
@@ -45,7 +54,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "httptools", "uvloop")):
         raise MissingExtraError("elias serve", "serve")
     folders = _folders(args.models)
     for folder in folders.values():
@@ -56,10 +65,20 @@ def run(args: argparse.Namespace) -> int:
     if args.threads is not None and args.threads < 1:
         raise InputError(f"--threads {args.threads}: give at least 1")
 
+    if args.workers < 1:
+        raise InputError(f"--workers {args.workers}: give at least 1")
+
     from ..server.admission import Limits
-    from ..server.run import Options, is_loopback, read_token, serve
+    from ..server.run import Options, is_loopback, others_can_read, read_token, serve
+    from ..server.workers import serve_with_workers
 
     token = read_token(Path(args.token_file)) if args.token_file else None
+    if token and others_can_read(Path(args.token_file)):
+        print(
+            f"elias: --token-file {args.token_file}: every user of this machine can read it; "
+            f"chmod o= {args.token_file}",
+            file=sys.stderr,
+        )
     if not is_loopback(args.host):
         clients = "every client with the token" if token else "EVERY client (there is no --token-file)"
         print(
@@ -72,10 +91,16 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         token=token,
         origins=tuple(args.allow_origin),
+        hosts=tuple(args.allow_host),
         feedback=args.feedback,
+        workers=args.workers,
         limits=Limits().updated(_limits(args.limit)),
     )
-    serve(folders, partial(_open, threads=args.threads), options)
+    threads = args.threads
+    if threads is None and args.workers > 1:
+        threads = max(1, len(os.sched_getaffinity(0)) // args.workers)
+    run_all = serve if args.workers == 1 else serve_with_workers
+    run_all(folders, partial(_open, threads=threads), options)
     return 0
 
 

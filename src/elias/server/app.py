@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..core.errors import EliasError
 from ..core.version import __version__
@@ -24,9 +25,9 @@ from .errors import ServiceError, invalid
 from .feedback import FeedbackFile
 from .inspect_routes import inspect_router
 from .metrics import Metrics
-from .middleware import RequestMiddleware
+from .middleware import Access, PassOnErrors, RequestMiddleware
 from .models import Registry
-from .routes import Service, api_router, page_router
+from .routes import Service, Workers, api_router, direct_routes, page_router
 from .schemas import (
     REF,
     DocumentsRequest,
@@ -58,34 +59,35 @@ def create_app(
     registry: Registry,
     *,
     limits: Limits | None = None,
-    token: bytes | None = None,
-    origins: tuple[str, ...] = (),
+    access: Access | None = None,
     feedback: Path | None = None,
+    workers: Workers | None = None,
     on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[EliasError], None] | None = None,
-) -> FastAPI:
+) -> Application:
     """The service for the models of a registry.
 
     Parameters
     ----------
     registry : the models, which are opened after the application has started
     limits : what a request may contain and how much may wait
-    token : the bearer token that requests must send; None: no token is needed
-    origins : origins of web pages that may call the service from a browser, besides its own page
+    access : who may use it; by default everyone who calls it by an address or as localhost
     feedback : the file to which accepted and rejected labels are appended; None: they are not stored
+    workers : the other processes of the service, where it has several
     on_ready : called when all models are open
     on_failure : called when a model cannot be opened; by default the error is raised
     """
-    limits, metrics = limits or Limits(), Metrics()
+    limits, metrics, access = limits or Limits(), Metrics(), access or Access()
     service = Service(
         registry,
         Admission(limits, metrics),
         Batcher(limits, metrics),
         metrics,
-        has_token=token is not None,
+        has_token=access.token is not None,
         feedback=None if feedback is None else FeedbackFile(feedback),
+        workers=workers,
     )
-    app = FastAPI(
+    app = Application(
         title="ELIAS",
         version=__version__,
         description=DESCRIPTION,
@@ -96,22 +98,37 @@ def create_app(
     )
     metrics.gauge("elias_ready", "1 when every model is open.", lambda: registry.ready)
     app.state.service = service
-    app.include_router(api_router(service))
+    api = api_router(service)
+    app.include_router(api)
     app.include_router(inspect_router(service))
     app.include_router(annif_router(service))
     app.include_router(page_router())
     app.openapi = partial(_openapi, app, app.openapi)  # type: ignore[method-assign]
-    app.add_middleware(RequestMiddleware, metrics=metrics, token=token)
-    if origins:
-        # Added last, so it is outermost: a browser's preflight request carries no token.
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(origins),
+    app.add_middleware(PassOnErrors)
+    app.entry = RequestMiddleware(app.routed, direct_routes(api), metrics, access)
+    if access.origins:
+        # Outermost: a browser's preflight request carries no token.
+        app.entry = CORSMiddleware(
+            app.entry,
+            allow_origins=list(access.origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     return app
+
+
+class Application(FastAPI):
+    """FastAPI behind our middleware; its own would be entered after a good part of its work."""
+
+    entry: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.entry(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """FastAPI itself."""
+        await super().__call__(scope, receive, send)
 
 
 def _openapi(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -93,6 +93,26 @@ class Metrics:
         return "".join(f"{line}\n" for item in [*updated, *self._gauges] for line in item.lines())
 
 
+def add_up(texts: Sequence[str]) -> str:
+    """The metrics of several workers as those of one service: sums, and readiness only where all are ready."""
+    families: dict[str, tuple[str, dict[str, list[float]]]] = {}
+    for text in texts:
+        for block in text.split("# HELP ")[1:]:
+            about, kind, *lines = block.splitlines()
+            _, values = families.setdefault(about.split()[0], (f"# HELP {about}\n{kind}\n", {}))
+            for line in lines:
+                name, _, value = line.rpartition(" ")
+                values.setdefault(name, []).append(float(value))
+    total: list[str] = []
+    for family, (head, values) in families.items():
+        if len(values) > 1:
+            values.pop(family, None)  # the 0 of a worker whose counter has had no event yet
+        total.append(head)
+        for name, parts in values.items():
+            total.append(f"{name} {min(parts) if family == 'elias_ready' else sum(parts):.12g}\n")
+    return "".join(total)
+
+
 def _header(name: str, description: str, kind: str) -> tuple[str, str]:
     return f"# HELP {name} {description}", f"# TYPE {name} {kind}"
 

@@ -115,11 +115,12 @@ class Registry:
         assert folders
         self.folders, self._open = dict(folders), opener
         self.served: dict[str, Served] = {}
+        self.is_held = False  # not ready before the other workers are (workers.py)
         self._opening = Lock()  # two reloads at once would need memory for three copies of a model
 
     @property
     def ready(self) -> bool:
-        return len(self.served) == len(self.folders)
+        return len(self.served) == len(self.folders) and not self.is_held
 
     @property
     def default(self) -> str:
@@ -142,13 +143,13 @@ class Registry:
                 if name not in self.served:
                     self.served[name] = self._opened(name)
 
-    def reopen(self, name: str | None = None) -> list[str]:
-        """Open one folder or all again and replace their models: all of them or, after an error, none."""
+    def opened_again(self, name: str | None = None) -> dict[str, Served]:
+        """One folder or all, opened anew for `replace`."""
         with self._opening:
-            names = [name] if name is not None else list(self.folders)
-            fresh = {each: self._opened(each) for each in names}
-            self.served = {**self.served, **fresh}
-            return names
+            return {each: self._opened(each) for each in ([name] if name is not None else self.folders)}
+
+    def replace(self, fresh: Mapping[str, Served]) -> None:
+        self.served = {**self.served, **fresh}
 
     def _opened(self, name: str) -> Served:
         started = datetime.now(UTC)
@@ -170,14 +171,23 @@ class Registry:
 async def reload(registry: Registry, metrics: Metrics, name: str | None = None) -> list[str]:
     """Open the folders again, for POST /v1/reload and for SIGHUP; the names of the models that were replaced."""
     try:
-        names = await asyncio.to_thread(registry.reopen, name)
+        fresh = await asyncio.to_thread(registry.opened_again, name)
     except EliasError as problem:
-        metrics.reloads.inc(outcome="failed")
-        log.error("reload failed, the old model keeps serving", extra={"facts": {"error": str(problem)}})
+        note_failed_reload(metrics, str(problem))
         raise reload_failed() from None
+    registry.replace(fresh)
+    return note_reload(metrics, list(fresh))
+
+
+def note_reload(metrics: Metrics, names: list[str]) -> list[str]:
     metrics.reloads.inc(outcome="done")
     log.info("reloaded", extra={"facts": {"models": names}})
     return names
+
+
+def note_failed_reload(metrics: Metrics, reason: str) -> None:
+    metrics.reloads.inc(outcome="failed")
+    log.error("reload failed, the old model keeps serving", extra={"facts": {"error": reason}})
 
 
 def warm_up(model: ServedModel) -> tuple[str, ...]:

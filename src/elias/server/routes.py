@@ -11,16 +11,18 @@ import hashlib
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 
 from .admission import Admission, Limits, not_ready
 from .batching import Batcher
 from .errors import ServiceError, invalid, shorten
 from .feedback import FeedbackFile, feedback_row
 from .metrics import Metrics
+from .middleware import Route
 from .models import Registry, reload
 from .queue import Job
 from .responses import STREAM_TYPE, StreamResponse, json_body
@@ -52,6 +54,7 @@ ERRORS = {
     500: "a defect of the service",
     503: "busy, or not ready yet: try again after Retry-After seconds; or nothing could be stored or opened",
 }
+DIRECT_PATHS = ("/v1/predict", "/health")
 NO_TOKEN: dict[str, Any] = {"security": []}  # for probes, which have no token
 ModelName = Annotated[str | None, Query(description="which model, where several are served")]
 PAGE_FOLDER = Path(__file__).parent / "page"
@@ -69,6 +72,13 @@ _DOCS_POLICY = (
 )
 
 
+class Workers(Protocol):
+    """The other processes of the service, as workers.py reaches them."""
+
+    async def metrics(self) -> str: ...
+    async def reload(self, name: str | None) -> list[str]: ...
+
+
 @dataclass(frozen=True)
 class Service:
     """What the routes share: the models, the admission control, the compute threads, the metrics."""
@@ -79,6 +89,7 @@ class Service:
     metrics: Metrics
     has_token: bool
     feedback: FeedbackFile | None = None
+    workers: Workers | None = None  # where several processes serve
 
     @property
     def limits(self) -> Limits:
@@ -197,17 +208,20 @@ def api_router(service: Service) -> APIRouter:
             raise ServiceError(403, message)
         body, _ = await read_request(ReloadRequest, request, service.admission)
         service.registry.get(body.model)  # 404 for an unknown name
+        if service.workers is not None:
+            return ReloadAnswer(reloaded=await service.workers.reload(body.model))
         return ReloadAnswer(reloaded=await reload(service.registry, service.metrics, body.model))
 
     @routes.get(
         "/health",
         tags=["service"],
         summary="Whether the process is alive",
+        response_model=Status,
         responses=error_responses(),
         openapi_extra=NO_TOKEN,
     )
-    async def health() -> Status:
-        return Status(status="alive")
+    async def health(request: Request) -> Response:
+        return Response(b'{"status":"alive"}', media_type="application/json")
 
     @routes.get(
         "/ready",
@@ -229,9 +243,20 @@ def api_router(service: Service) -> APIRouter:
         responses=error_responses(),
     )
     async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = service.metrics.text() if service.workers is None else await service.workers.metrics()
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
+
+
+def direct_routes(routes: APIRouter) -> dict[tuple[str, str], Route]:
+    """The routes that the middleware calls without FastAPI: they take a request and return a response."""
+    return {
+        (method, route.path): route.endpoint
+        for route in routes.routes
+        if isinstance(route, APIRoute) and route.path in DIRECT_PATHS
+        for method in route.methods or ()
+    }
 
 
 def client_gone_function(request: Request) -> Any:

@@ -1,7 +1,10 @@
 """The process of `elias serve`: a socket, an event loop, signals.
 
-SIGTERM, SIGINT   drain: stop listening, answer what was accepted (at most drain_seconds), exit with code 0
+SIGTERM, SIGINT   drain: stop listening, answer what was accepted (at most drain_seconds), exit with code 0;
+                  the second one ends the process at once
 SIGHUP            open the model folders again; if one is broken, the old models keep serving
+
+With `--workers N` this is one of several processes, and workers.py has the signals.
 """
 
 from __future__ import annotations
@@ -11,15 +14,20 @@ import contextlib
 import ipaddress
 import logging
 import math
+import os
 import signal
 import socket
+import stat
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import uvicorn
+import uvloop
 
 from ..core.errors import EliasError, InputError
 from .admission import Limits
@@ -27,6 +35,7 @@ from .app import create_app
 from .errors import ServiceError
 from .feedback import FeedbackFile
 from .logs import configure_logging
+from .middleware import Access
 from .models import Opener, Registry, reload
 from .protocol import protocol_with
 from .routes import Service
@@ -35,6 +44,8 @@ log = logging.getLogger("elias.server")
 # How often Python switches threads. With its default of 5 ms the event loop would wait that long for a compute thread.
 SWITCH_SECONDS = 0.0005
 MIN_TOKEN_LENGTH = 16
+# `timeout`, and others that start processes, send a signal to a process and then to its group.
+SAME_SIGNAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +56,9 @@ class Options:
     port: int = 8000
     token: bytes | None = None
     origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()  # names by which it may be called, besides addresses, localhost and `host`
     feedback: Path | None = None
+    workers: int = 1
     limits: Limits = field(default_factory=Limits)
 
 
@@ -63,42 +76,71 @@ def serve(folders: Mapping[str, Path], opener: Opener, options: Options) -> None
         FeedbackFile(options.feedback).check()
     sock = listen(options.host, options.port)
     url = url_of(*sock.getsockname()[:2])
-    registry, failures = Registry(folders, opener), list[EliasError]()
+    failures = list[EliasError]()
 
     def on_failure(problem: EliasError) -> None:
         failures.append(problem)
         server.should_exit = True
 
-    def on_ready() -> None:
-        log.info("ready", extra={"facts": {"models": list(folders), "url": url}})
-        if sys.stderr.isatty():  # elsewhere the log must stay one JSON object per line
-            print(greeting(folders, url), file=sys.stderr, flush=True)
+    server = server_of(
+        Registry(folders, opener), options, on_ready=lambda: tell_ready(folders, url), on_failure=on_failure
+    )
+    tell_listening(options, url)
+    run_server(server, sock)
+    if failures:
+        raise failures[0]
 
+
+def server_of(registry: Registry, options: Options, **hooks: Any) -> Server:
+    """The server of one process; `hooks` as `create_app` takes them."""
     app = create_app(
         registry,
         limits=options.limits,
-        token=options.token,
-        origins=options.origins,
+        access=Access(token=options.token, origins=options.origins, hosts=names_of(options)),
         feedback=options.feedback,
-        on_ready=on_ready,
-        on_failure=on_failure,
+        **hooks,
     )
     config = uvicorn.Config(
-        app, http=protocol_with(options.limits), ws="none", loop="asyncio", log_config=None, access_log=False,
-        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=math.ceil(options.limits.drain_seconds),
-        lifespan="on",
+        app, http=protocol_with(options.limits), ws="none", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, timeout_keep_alive=30,
+        timeout_graceful_shutdown=math.ceil(options.limits.drain_seconds), lifespan="on",
     )  # fmt: skip
-    server = Server(config, app.state.service)
+    return Server(config, app.state.service)
+
+
+def run_server(server: Server, sock: socket.socket, beside: Coroutine[Any, Any, None] | None = None) -> None:
+    """Until it has drained; `beside` runs in the same event loop as long."""
+
+    async def run() -> None:
+        task = None if beside is None else asyncio.get_running_loop().create_task(beside)
+        await server.serve(sockets=[sock])
+        if task is not None:
+            task.cancel()
+
     sys.setswitchinterval(SWITCH_SECONDS)
-    log.info("listening", extra={"facts": {"url": url, "token": options.token is not None}})
-    batcher = app.state.service.batcher
+    batcher = server.service.batcher
     try:
-        asyncio.run(server.serve(sockets=[sock]))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run())
     finally:
         batcher.close()
         batcher.join()
-    if failures:
-        raise failures[0]
+
+
+def tell_listening(options: Options, url: str) -> None:
+    log.info("listening", extra={"facts": {"url": url, "token": options.token is not None}})
+
+
+def tell_ready(folders: Mapping[str, Path], url: str) -> None:
+    log.info("ready", extra={"facts": {"models": list(folders), "url": url}})
+    if sys.stderr.isatty():  # elsewhere the log must stay one JSON object per line
+        print(greeting(folders, url), file=sys.stderr, flush=True)
+
+
+def names_of(options: Options) -> tuple[str, ...]:
+    """The names by which requests may call the service. Where it can be reached from outside: this machine's too."""
+    own = () if is_loopback(options.host) else (socket.gethostname(),)
+    return (options.host, *options.hosts, *own)
 
 
 def url_of(host: str, port: int) -> str:
@@ -120,6 +162,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
+        self._drained_at = 0.0
         self._reload_task: asyncio.Task[None] | None = None  # kept, because the loop holds only a weak reference
 
     @contextlib.contextmanager
@@ -127,21 +170,29 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield  # in tests; Python delivers signals to the main thread only
             return
+        if self.service.workers is not None:
+            yield  # they are for the process that started this one
+            return
         loop = asyncio.get_running_loop()
-        actions = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, signal.SIGHUP: self._start_reload}
-        for number, action in actions.items():
-            loop.add_signal_handler(number, action)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.drain, number)
+        loop.add_signal_handler(signal.SIGHUP, self._start_reload)
         try:
             yield
         finally:
-            for number in actions:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
-    def _drain(self) -> None:
+    def drain(self, number: int = signal.SIGTERM) -> None:
+        """End after the answers to what was accepted; called again, not just after the first time: at once."""
+        waiting = {"facts": {"waiting": self.service.admission.requests}}
         if self.should_exit:
-            self.force_exit = True  # the second signal ends the process at once
-        self.should_exit = True
-        log.info("draining", extra={"facts": {"waiting": self.service.admission.requests}})
+            if monotonic() < self._drained_at + SAME_SIGNAL_SECONDS:
+                return
+            log.warning("ended before everything was answered", extra=waiting)
+            os._exit(128 + number)  # an orderly end would wait for the compute threads
+        self.should_exit, self._drained_at = True, monotonic()
+        log.info("draining", extra=waiting)
 
     def _start_reload(self) -> None:
         self._reload_task = asyncio.get_running_loop().create_task(self._reload())
@@ -151,8 +202,11 @@ class Server(uvicorn.Server):
             await reload(self.service.registry, self.service.metrics)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; InputError with a remedy if the address cannot be used."""
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A listening socket; InputError with a remedy if the address cannot be used.
+
+    `is_shared`: one of several at the same address, among which the kernel distributes connections.
+    """
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, number)
@@ -160,6 +214,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(f"--host {host}: there is no such address ({problem.strerror or problem})") from None
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         sock.listen(1024)
     except OSError as problem:
@@ -177,6 +233,11 @@ def is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
+
+
+def others_can_read(path: Path) -> bool:
+    """Whether every user of this machine may read or write the file."""
+    return bool(path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def read_token(path: Path) -> bytes:

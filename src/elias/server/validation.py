@@ -65,7 +65,7 @@ async def read_body(request: Request, admission: Admission, content_type: str = 
         what = "JSON" if content_type == "application/json" else "a form"
         raise ServiceError(415, f'send {what} with the header "Content-Type: {content_type}" (it is "{kind[:60]}")')
     declared = request.headers.get("content-length")
-    if declared is not None and int(declared) > limits.body_bytes:  # h11 has checked that it is a number
+    if declared is not None and int(declared) > limits.body_bytes:  # the parser has checked that it is a number
         raise _too_large(limits)
     admission.check_room()
     try:
@@ -96,8 +96,7 @@ async def _read_pieces(request: Request, admission: Admission) -> bytes:
 
 def _too_large(limits: Limits) -> ServiceError:
     message = f"the body is larger than {limits.body_bytes:,} bytes; send the texts in several requests"
-    # The rest of the body is never read, so the connection cannot be used again.
-    return ServiceError(413, message, headers={"Connection": "close"})
+    return ServiceError(413, message)  # protocol.py throws the rest of the body away
 
 
 async def read_request(kind: type[Body], request: Request, admission: Admission) -> tuple[Body, int]:
