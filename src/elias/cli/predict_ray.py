@@ -48,9 +48,10 @@ class Job:
 def run(args: argparse.Namespace, options: dict[str, Any], command: dict[str, Any]) -> int:
     """`options`: of `Model.predict`; `command`: what determines the output, besides the input."""
     from ..dataset.fields import Fields
-    from ..engines.ray import Pool, local_folder, run_blocks, session
+    from ..engines.ray import Pool, check_installed, local_folder, run_blocks, session
     from ..model.ensemble import load
 
+    check_installed()
     pool = Pool(args.actors, args.threads or 1)
     size = BLOCK_ROWS if args.block_rows is None else args.block_rows
     if size < 1:

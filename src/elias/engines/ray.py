@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import EliasError, InputError, MissingExtraError, ModelError, did_you_mean
+from ..core.errors import DataError, EliasError, InputError, MissingExtraError, ModelError, RunError, did_you_mean
 from ..core.files import replacing
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 2048
 READERS_PER_ACTORS = 8  # one task that reads keeps that many actors supplied
 WAITING_BLOCKS = 2  # per actor: one that is computed, one that waits
+KINDS: dict[str, type[EliasError]] = {kind.__name__: kind for kind in (DataError, InputError, ModelError, RunError)}
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -63,12 +64,13 @@ class Pool:
         from ray.data import ActorPoolStrategy
 
         room = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads)
-        size = {"size": self.actors} if self.actors is not None else {"min_size": 1, "max_size": room}
         if self.actors is not None and self.actors > room:
             raise InputError(
                 f"{self.actors} actors of {self.threads} threads need {self.actors * self.threads} CPUs; this Ray "
                 f"cluster has room for {room}"
             )
+        # A fixed pool could take every CPU from the tasks that read and write.
+        size = {"min_size": 1, "max_size": self.actors or room}
         return {
             "compute": ActorPoolStrategy(**size, max_tasks_in_flight_per_actor=WAITING_BLOCKS),
             "num_cpus": self.threads,
@@ -118,7 +120,7 @@ def predict(
     batch_size
         Rows that an actor is given at once.
     """
-    _check_installed()
+    check_installed()
     from ..dataset.fields import Fields
 
     options = {"k": k, "allow": allow, "block": block, "threshold": threshold, "rare": rare}
@@ -248,7 +250,10 @@ def run_blocks(
             **options,
         )
         for table in found.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-            yield from table["rows"].to_pylist()
+            for block in table.to_pylist():
+                if block["error"] is not None:
+                    raise KINDS.get(block["kind"], EliasError)(block["error"])
+                yield block["rows"]
 
 
 @dataclass(frozen=True)
@@ -261,11 +266,15 @@ class _Reader:
     def __call__(self, table: Any) -> Iterator[Any]:
         import pyarrow as pa
 
+        types = {"number": pa.int64(), "block": pa.int64(), "content": pa.large_binary()}
+        types |= {"kind": pa.string(), "error": pa.string()}
         for number in table["number"].to_pylist():
-            for block, content in self.read(self.sources[number]):
-                yield pa.table(
-                    {"number": [number], "block": [block], "content": pa.array([content], pa.large_binary())}
-                )
+            try:
+                for block, content in self.read(self.sources[number]):
+                    row = {"number": number, "block": block, "content": content, "kind": None, "error": None}
+                    yield pa.Table.from_pylist([row], pa.schema(types))
+            except EliasError as error:
+                yield pa.Table.from_pylist([{"number": number, **_told(error)}], pa.schema(types))
 
 
 class _Worker:
@@ -277,14 +286,27 @@ class _Worker:
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
 
-        rows = [self.work(self.sources[row["number"]], row["block"], row["content"]) for row in table.to_pylist()]
-        return pa.table({"rows": pa.array(rows, pa.int64())})
+        rows = [self._done(row) for row in table.to_pylist()]
+        return pa.Table.from_pylist(rows, pa.schema({"rows": pa.int64(), "kind": pa.string(), "error": pa.string()}))
+
+    def _done(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row["error"] is not None:
+            return {"rows": 0, "kind": row["kind"], "error": row["error"]}
+        try:
+            return {"rows": self.work(self.sources[row["number"]], row["block"], row["content"])}
+        except EliasError as error:
+            return {"rows": 0, **_told(error)}
+
+
+def _told(error: EliasError) -> dict[str, str]:
+    """An error that users can correct travels as data: what is raised in a task comes with Ray's tracebacks."""
+    return {"kind": type(error).__name__, "error": str(error)}
 
 
 # -- Ray --------------------------------------------------------------------------------------------------------------
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     """`find_spec` of the package: this module has its name, but is not it."""
     if find_spec("ray") is None or find_spec("ray.data") is None:
         raise MissingExtraError("prediction by Ray", "ray")
@@ -294,9 +316,9 @@ def _check_installed() -> None:
 def session(address: str | None) -> Iterator[None]:
     """A connection to the cluster at `address`; None: Ray on this machine, which listens on loopback alone.
 
-    Without the dashboard, usage statistics, or lines of Ray's own on standard error.
+    Without the dashboard, usage statistics, or lines of Ray's Python code on standard error.
     """
-    _check_installed()
+    check_installed()
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     import ray
@@ -321,34 +343,11 @@ def session(address: str | None) -> Iterator[None]:
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """An error of ours that was raised in another process, without the tracebacks around it."""
+    """What Ray itself raises, as one line."""
     import ray
 
     try:
         yield
     except ray.exceptions.RayError as problem:
-        ours = _cause(problem)
-        if ours is None:
-            raise EliasError(f"Ray: {_last_line(problem)}") from problem
-        raise ours from None
-
-
-def _cause(error: BaseException | None) -> EliasError | None:
-    """The error of ours that this one was made of."""
-    seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        cause = getattr(one, "cause", None)
-        if isinstance(one, EliasError) and not isinstance(cause, BaseException):
-            return one
-        waiting += [cause if isinstance(cause, BaseException) else None, one.__cause__, one.__context__]
-    return None
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+        raise EliasError(f"Ray: {lines[0] if lines else type(problem).__name__}") from problem
