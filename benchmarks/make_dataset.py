@@ -6,11 +6,11 @@
     OUTPUT/generator/statistics.json         what was asked for and what was reached, as it is printed
     OUTPUT/generator/best.jsonl.gz           the generator's own five best labels of the test rows, with probabilities
 
-How a row comes about. Labels live in topics, 100 or more in each; a label with n_l training texts has about sqrt(n_l / 10)
-modes, each in a topic of its own with words of its own, so that popular labels cannot be told by one direction. A row
-takes its labels from one topic. Each of its words is, by shares, one of the four words of a mode of its labels, one of
-the twenty words of the topic, or one of all words by Zipf's law. Texts per label follow n(r) ~ (r + q)^-s with s such
-that the rarest labels have one text or so.
+How a row comes about. Labels live in topics, 100 or more in each; a label with n_l training texts has about
+sqrt(n_l / 10) modes, each in a topic of its own with words of its own, so that popular labels cannot be told by one
+direction. A row takes its labels from one topic. Each of its words is, by shares, one of the four words of a mode of
+its labels, one of the twenty words of the topic, or one of all words by Zipf's law. Texts per label follow
+n(r) ~ (r + q)^-s with s such that the rarest labels have one text or so.
 
 The best answer is Bayes' rule with the generator's own numbers, once for the topic and then for each label in it, words
 taken as independent. A learner sees nothing of these numbers: it can come near to them, but not beyond.

@@ -6,9 +6,9 @@
 
 For each factor: `make_dataset.py`, then three processes of their own, load, fit and evaluate. Each is done once: what
 has been measured is kept in WORK/NAME-FACTOR/measured.json, and a fit that was killed continues. Seconds of a step are
-those of its done.json; CPU seconds, which other jobs on the machine change less, and the peak are samples of the process
-while it ran, ten per second; the peak is of resident memory, memory-mapped pages included. `growth` is the exponent e of
-CPU seconds ~ rows^e, fitted over the factors, of steps that took a second at least.
+those of its done.json. CPU seconds, which other jobs on the machine change less, and the peak are samples of the
+process while it ran, ten per second; the peak is of resident memory, memory-mapped pages included. `growth` is the
+exponent e of CPU seconds ~ rows^e, fitted over the factors, of steps that took a second at least.
 """
 
 from __future__ import annotations
@@ -278,10 +278,8 @@ def tables(title: str, cases: Sequence[Case], found: Sequence[dict[str, Any]]) -
     lines.append(line("---", ["---"] * (len(heads) + 1)))
     for step in dict.fromkeys(name for one in found for name in one["fit"]["steps"]):
         own = [one["fit"]["steps"].get(step) for one in found]
-        exponent = growth(
-            [count for count, it in zip(rows, own, strict=True) if it],
-            [it["cpu"] if it["cpu"] >= 1 else 0.0 for it in own if it],
-        )
+        there = [(count, it["cpu"]) for count, it in zip(rows, own, strict=True) if it and it["cpu"] >= 1]
+        exponent = growth([count for count, _ in there], [cpu for _, cpu in there])
         mark = "" if exponent is None else f"{exponent:.2f}" + (" !" if exponent > NOTABLE else "")
         add(step, [*map(cell, own), mark])
     return "\n".join(lines) + "\n"
