@@ -29,7 +29,7 @@ LAYERS = [
     "pipeline", "engines", "server", "cli",
 ]  # fmt: skip
 FRONT = ["sklearn", "__init__", "__main__"]  # the package's own front: nothing inside imports from it
-MOST_ENTRIES = 18  # of src/elias
+MOST_ENTRIES = 19  # of src/elias
 MOST_PARAMETERS = 8
 LAYER_OF = {unit: level for level, unit in enumerate([*LAYERS, *FRONT])}
 

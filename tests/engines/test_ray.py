@@ -57,7 +57,7 @@ def plain(stacked_folder: Path, rows: Path, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def on_ray(model: Path, rows: Any, out: Any, *options: str) -> subprocess.CompletedProcess[str]:
+def on_ray(model: Any, rows: Any, out: Any, *options: str) -> subprocess.CompletedProcess[str]:
     arguments = ("predict", model, rows, "-o", out, "-k", "3", "--engine", "ray", "--block-rows", str(BLOCK))
     command = [sys.executable, "-m", "elias", *map(str, arguments), *options]
     return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
@@ -250,3 +250,36 @@ def test_a_model_at_a_url_is_copied_once(stacked_folder: Path, tmp_path: Path, m
     time.sleep(0.01)
     assert engine.local_folder(stacked_folder.as_uri()) == first
     assert first.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.slow
+def test_object_store(stacked_folder: Path, rows: Path, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Model, input and output at s3://, which moto stands in for: pip install 'moto[server,s3]'."""
+    boto3 = pytest.importorskip("boto3")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
+        client.create_bucket(Bucket="bucket")
+        client.upload_file(str(rows), "bucket", "in/rows.jsonl")
+        for file in stacked_folder.rglob("*"):
+            if file.is_file():
+                client.upload_file(str(file), "bucket", f"model/{file.relative_to(stacked_folder).as_posix()}")
+        there = f"?endpoint_override={host}:{port}&scheme=http"
+        model, source, out = (f"s3://bucket/{name}{there}" for name in ("model", "in", "out"))
+        for computed in (ROWS, 0):
+            done = on_ray(model, source, out)
+            assert done.returncode == 0, done.stderr
+            assert f"{computed} rows in" in done.stderr
+        names = sorted(
+            entry["Key"] for entry in client.list_objects_v2(Bucket="bucket", Prefix="out/part-")["Contents"]
+        )
+        content = b"".join(client.get_object(Bucket="bucket", Key=name)["Body"].read() for name in names)
+        assert content == (plain / "out.jsonl").read_bytes()
+    finally:
+        server.stop()
