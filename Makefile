@@ -9,7 +9,11 @@ SBOM      := .venv-sbom
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers minilm lock sbom clean
+=======
+.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers bench-scale minilm clean
+>>>>>>> work-engines
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +55,12 @@ bench-full: bench ## the large sizes too: 670,091 and 3,000,000 labels
 
 bench-peers: $(INSTALLED) ## PECOS, omikuji and other rivals on debian-packages, in an environment of their own (.venv-peers)
 	$(BIN)/python benchmarks/peers.py datasets/debian-packages $(if $(wildcard models/debian/config.json),--models elias=models/debian)
+
+bench-scale: $(INSTALLED) ## whole runs on generated data of the paper's sizes: hours; what is measured already is kept
+	$(BIN)/python benchmarks/paper_size.py amazontitles-131k --factor 64 32 16 8 --write
+	$(BIN)/python benchmarks/paper_size.py amazontitles-131k --write --title "LF-AmazonTitles-131K, full size"
+	$(BIN)/python benchmarks/paper_size.py amazon-670k --write
+	$(BIN)/python benchmarks/paper_size.py amazon-3m --epochs 1 --write
 
 $(BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

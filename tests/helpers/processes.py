@@ -81,9 +81,9 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str], patience: float = PATIENCE) -> None:
     """Poll every millisecond until a condition holds; the process must not end before."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not happened():
         assert process.poll() is None, f"the process ended first: {process.communicate()}"
         assert time.monotonic() < deadline, "it never happened"

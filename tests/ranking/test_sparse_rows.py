@@ -72,7 +72,7 @@ def test_coded_rows_are_nearly_the_rows() -> None:
     again = SparseRows.from_arrays(check_arrays(Path("file"), coded.arrays("x"), schema, sizes), "x", 9)
     for one, other in zip(vars(again).values(), vars(coded).values(), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(ModelError, match='"x.steps" has'):
+    with pytest.raises(ModelError, match=r'"x\.steps" has'):
         check_arrays(Path("file"), {**coded.arrays("x"), "x.steps": step.ravel()[1:].astype(np.float32)}, schema, sizes)
 
 

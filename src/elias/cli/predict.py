@@ -35,7 +35,10 @@ SUFFIXES = {".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parque
 SHOWN_TEXT = 60  # characters of a training text in a table
 SHOWN_WEIGHT = 0.05  # of a word in a table: below, it is 0.0
 # Options that do not change the output, or that enter the fingerprint of the command in another form.
-NOT_COMPARED = {"command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet"}
+RAY_ONLY = ("address", "actors", "block_rows")  # options
+NOT_COMPARED = {
+    "command", "run", "input", "output", "allow", "block", "threads", "restart", "quiet", "engine", *RAY_ONLY,
+}  # fmt: skip
 
 
 def add(commands: Any) -> None:
@@ -64,16 +67,30 @@ def add(commands: Any) -> None:
     parser.add_argument("--restart", action="store_true", help="with -o: start again instead of continuing")
     parser.add_argument("--quiet", action="store_true", help="with -o: no progress")
     add_threads(parser)
+    ray = parser.add_argument_group("very many texts, on one machine or a cluster (docs/how-to/predict-many-texts.md)")
+    ray.add_argument(
+        "--engine", choices=("ray",),
+        help="ray: INPUT is files, OUTPUT a folder, local or at s3:// or gs://; a pool of processes of --threads "
+        "threads (default 1) each",
+    )  # fmt: skip
+    ray.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster (default: Ray on this machine)")
+    ray.add_argument("--actors", type=int, metavar="N", help="processes (default: as many as there are CPUs for)")
+    ray.add_argument("--block-rows", type=int, metavar="N", help="rows per file of the output (default 20,000)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.k < 1:
         raise InputError(f"-k {args.k}: ask for at least one label")
+    options = {"k": args.k, "explain": args.explain, "threshold": args.threshold, "rare": args.rare}
+    if args.engine == "ray":
+        return _run_on_ray(args, options)
+    given = [f"--{name.replace('_', '-')}" for name in RAY_ONLY if getattr(args, name) is not None]
+    if given:
+        raise InputError(f"{', '.join(given)}: only with --engine ray")
     files = args.input if are_files(args.input) else []
     output_format = _format(args, bool(files))
-    options = {"k": args.k, "explain": args.explain, "threshold": args.threshold, "rare": args.rare}
-    options |= {"allow": read_label_list(args.allow), "block": read_label_list(args.block)}
+    options |= _label_lists(args)
 
     from ..model.ensemble import load  # after the arguments have been checked: it imports torch
 
@@ -82,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         rows = _Rows(args, files, model, output_format)
         predictor = Predictor(model, options, output_format, rows.columns)
         sys.stdout.write(predictor.head())
-        for chunk in _chunks(rows):
+        for chunk in chunks(rows):
             sys.stdout.write(predictor.answer(chunk))
         return 0
     with _resumable_output(args, Path(args.output), output_format, options) as output:
@@ -92,6 +109,19 @@ def run(args: argparse.Namespace) -> int:
         progress = Progress(quiet=args.quiet or not files)
         _predict_file(predictor, rows, output, progress)
     return 0
+
+
+def _run_on_ray(args: argparse.Namespace, options: dict[str, Any]) -> int:
+    if args.output is None or args.input == ["-"]:
+        raise InputError("--engine ray reads files and writes a folder: elias predict MODEL FILE ... -o FOLDER")
+    from . import predict_ray
+
+    options |= _label_lists(args)
+    return predict_ray.run(args, options, _command(args, options))
+
+
+def _label_lists(args: argparse.Namespace) -> dict[str, list[str] | None]:
+    return {"allow": read_label_list(args.allow), "block": read_label_list(args.block)}
 
 
 def _format(args: argparse.Namespace, from_files: bool) -> str:
@@ -186,33 +216,35 @@ def _predict_file(predictor: Predictor, rows: _Rows, output: ResumableOutput, pr
         speed = f"{(done - rows_before) / max(seconds, 1e-9):,.0f} per second"
         progress.update("predict", done if total else 0, total, seconds, f"{done:,} rows, {speed}")
 
-    write_all(output, _chunks(rows), predictor.answer, show, head=predictor.head())
+    write_all(output, chunks(rows), predictor.answer, show, head=predictor.head())
     progress.say(f"{output.target}: {output.rows:,} rows in {duration(time.monotonic() - began)}")
 
 
 def _resumable_output(
     args: argparse.Namespace, target: Path, output_format: str, options: dict[str, Any]
 ) -> ResumableOutput:
-    """The output file, with everything that determines its content: options, lists of labels, the model's files."""
+    """The output file, with everything that determines its content."""
     from .resumable_output import ResumableOutput
 
-    files = sorted(file for file in Path(args.model).rglob("*") if file.is_file())
-    model = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    command = {name: value for name, value in vars(args).items() if name not in NOT_COMPARED}
-    command |= {
-        "model": _digest(repr(model)),
-        "format": output_format,
-        "list of labels": _digest(json.dumps([options["allow"], options["block"]])),
-    }
+    command = {**_command(args, options), "format": output_format}
     convert = write_parquet if output_format == "parquet" else None
     return ResumableOutput(target, command, restart=args.restart, convert=convert)
+
+
+def _command(args: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:
+    """What determines the output, besides its format and the input: options, lists of labels, the model's files."""
+    files = sorted(file for file in Path(args.model).rglob("*") if file.is_file())
+    model = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files] or args.model
+    command = {name: value for name, value in vars(args).items() if name not in NOT_COMPARED}
+    lists = _digest(json.dumps([options["allow"], options["block"]]))
+    return {**command, "model": _digest(repr(model)), "list of labels": lists}
 
 
 def _digest(content: str) -> str:
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _chunks(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
+def chunks(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
     rows = iter(rows)
     while chunk := list(islice(rows, CHUNK_ROWS)):
         yield chunk

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -87,34 +87,58 @@ def check_parquet() -> None:
         raise MissingExtraError("writing parquet", "parquet")
 
 
-def write_parquet(lines: Path, target: Path) -> None:
-    """JSON lines of predictions as a .parquet file.
+@dataclass(frozen=True)
+class ParquetColumns:
+    """The columns of a .parquet file.
 
-    The key is a column of integers if every value is one, else of texts.
+    Parameters
+    ----------
+    whole
+        By the name of each column from the input: whether it is one of integers, else of texts.
+    has_texts
+        Whether labels have a text.
     """
+
+    whole: Mapping[str, bool]
+    has_texts: bool
+
+    @classmethod
+    def of(cls, lines: Path) -> ParquetColumns:
+        """A column of integers is one where every value is one."""
+        first = next(_objects(lines), {"row": 0, "labels": []})
+        names = [name for name in first if name != "labels"]
+        whole = {name: all(_is_whole(row[name]) for row in _objects(lines)) for name in names}
+        return cls(whole, any("text" in found for row in _objects(lines) for found in row["labels"]))
+
+
+def _is_whole(value: Any) -> bool:
+    """The integers of parquet have 64 bits, those of JSON any number."""
+    return type(value) is int and abs(value) < 2**63
+
+
+def write_parquet(lines: Path, target: Path, columns: ParquetColumns | None = None) -> None:
+    """JSON lines of predictions as a .parquet file; `columns`: None for those that the lines tell."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    first = next(_objects(lines), {"row": 0, "labels": []})
-    names = [name for name in first if name != "labels"]
-    # The integers of parquet have 64 bits, those of JSON any number.
-    whole = {name: all(type(row[name]) is int and abs(row[name]) < 2**63 for row in _objects(lines)) for name in names}
+    known = ParquetColumns.of(lines) if columns is None else columns
     label = {"label": pa.string(), "label_text": pa.string(), "score": pa.float32()}
-    if not any("text" in found for row in _objects(lines) for found in row["labels"]):
+    if not known.has_texts:
         del label["label_text"]
-    types = {name: pa.int64() if whole[name] else pa.string() for name in names}
+    types = {name: pa.int64() if whole else pa.string() for name, whole in known.whole.items()}
     schema = pa.schema([*types.items(), ("labels", pa.list_(pa.struct(list(label.items()))))])
     with pq.ParquetWriter(target, schema) as writer:
         rows = _objects(lines)
         while batch := list(islice(rows, PARQUET_ROWS)):
-            columns: dict[str, list[Any]] = {
-                name: [row[name] if whole[name] else _as_text(row[name]) for row in batch] for name in names
+            table: dict[str, list[Any]] = {
+                name: [row[name] if whole else _as_text(row[name]) for row in batch]
+                for name, whole in known.whole.items()
             }
-            columns["labels"] = [
+            table["labels"] = [
                 [{"label": f["label"], "label_text": f.get("text", ""), "score": f["score"]} for f in row["labels"]]
                 for row in batch
             ]
-            writer.write_table(pa.table(columns, schema=schema))
+            writer.write_table(pa.table(table, schema=schema))
 
 
 def _as_text(value: Any) -> str | None:

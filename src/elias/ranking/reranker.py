@@ -119,7 +119,7 @@ def load_parts(folder: Path, counts: np.ndarray, n_words: int, has: dict[str, in
     knn = KNN.load(folder, **size, threads=threads) if has["knn"] else KNN.empty(**size)
     return RankingParts(
         inverted_index=InvertedIndex.load(folder, **size, threads=threads),
-        ranker=load_ranker(folder, **size),
+        ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words),
         trees=load_trees(folder, has["label_trees"], **size) if has["label_trees"] else (),
         knn=knn,
         counts=counts,
