@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,18 +28,27 @@ STEP_TIMEOUT = timedelta(minutes=30)  # a rank that is alive writes checkpoints 
 IDLE_TIMEOUT = timedelta(days=30)  # rank 0 clusters, or learns the ranker, while the others wait
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Ranks:
     """This process among those that train together."""
 
     rank: int = 0
     size: int = 1
     local_size: int = 1  # processes on this machine
-    idle: Any = field(default=None, compare=False)  # the group in which ranks wait for rank 0
+    idle: Any = None  # the group in which ranks wait for rank 0
+    in_stage: bool = False  # not waiting for a task
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
+
+    @contextmanager
+    def stage(self) -> Iterator[None]:
+        """What all ranks do together; after an error in it, `in_stage` stays set."""
+        self.in_stage = True
+        yield
+        self.wait()
+        self.in_stage = False
 
     def share(self, n_rows: int) -> slice:
         """Which of the rows of a batch are this rank's."""
