@@ -12,6 +12,10 @@ the same number of ranks agree bit for bit on a CPU. Texts travel as UTF-8 bytes
 from __future__ import annotations
 
 import os
+import re
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +29,7 @@ from torch import Tensor
 from .errors import RunError
 
 STEP_TIMEOUT = timedelta(minutes=30)  # a rank that is alive writes checkpoints and validates in less
+CONTINUES = "the same command goes on from the last checkpoint"
 IDLE_TIMEOUT = timedelta(days=30)  # rank 0 clusters, or learns the ranker, while the others wait
 
 
@@ -143,6 +148,7 @@ def launched_ranks() -> Iterator[Ranks]:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
     rank = int(os.environ["RANK"])
+    _end_with_a_line(rank)
     with _lost_ranks(rank):
         dist.init_process_group(backend, timeout=STEP_TIMEOUT)
         idle = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
@@ -151,14 +157,32 @@ def launched_ranks() -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
+def _end_with_a_line(rank: int) -> None:
+    """SIGTERM, which torchrun sends when another rank has ended, ends this process at once and with one line.
+
+    A signal handler would have to wait until the collective under way returns. A thread takes the signal instead; it
+    sleeps until then.
+    """
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGTERM})
+        print(
+            f"elias: rank {rank}: stopped, because another process of this fit has ended; {CONTINUES}", file=sys.stderr
+        )
+        sys.stderr.flush()
+        os._exit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # threads that start later inherit it
+        threading.Thread(target=wait, name="elias-termination", daemon=True).start()
+
+
 @contextmanager
 def _lost_ranks(rank: int) -> Iterator[None]:
     """A lost connection in one line."""
     try:
         yield
     except RuntimeError as problem:
-        reason = str(problem).strip().splitlines()[0][:200]
-        raise RunError(
-            f"rank {rank}: another process of this fit is gone ({reason}); the same command goes on from the last "
-            "checkpoint"
-        ) from None
+        # [file:line] what happened. What it may come from
+        reason = re.sub(r"^\[[^]]*\]\s*", "", str(problem).strip().splitlines()[0]).split(". ")[0]
+        raise RunError(f"rank {rank}: another process of this fit is gone ({reason}); {CONTINUES}") from None
