@@ -28,9 +28,9 @@ QUICK = {**SMALL, "run.check_memory": False}
 SUM_ORDER = 1e-5  # relative: gradients of phi and of the replicated weights are summed by rank, and then over the ranks
 CASES: list[dict[str, Any]] = [
     {},
-    {"reference": True},
-    {"changes": {"stage2.optimizer": "adamw", "stage2.accumulate": 3, "stage2.accumulated": "all"}},
-    {"changes": {"stage2.classifiers": "random", "index.cluster_weights": "random", "stage2.epochs": 2}},
+    {"reference": True, "changes": {"stage2.epochs": 1}},
+    {"changes": {"stage2.classifiers": "random", "index.cluster_weights": "random", "stage2.epochs": 1}},
+    {"changes": {"stage2.optimizer": "adamw", "stage2.accumulate": 3, "stage2.accumulated": "all", "stage2.epochs": 1}},
 ]
 
 
@@ -69,22 +69,22 @@ def same_training(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_two_ranks_train_as_one_and_go_on_from_what_one_wrote(tmp_path: Path) -> None:
     alone = [train(ALONE, case) for case in CASES]
     assert len(alone[0]["losses"]) > 100
-    one, two = {"save": str(tmp_path / "of-one"), "cut": 30}, {"save": str(tmp_path / "of-two"), "cut": 41}
+    one, two = {"save": str(tmp_path / "of-one"), "cut": 90}, {"save": str(tmp_path / "of-two"), "cut": 101}
     train(ALONE, one)
-    cases = [*CASES, CASES[0], two, {"restore": one["save"]}, {"restore": two["save"]}]
+    cases = [*CASES, CASES[-1], two, {"restore": one["save"]}, {"restore": two["save"]}]
     *found, again, _, from_one, from_two = by_ranks(2, cases, tmp_path)
     for ours, theirs in zip(found, alone, strict=True):
         same_training(ours, theirs)
-    assert again == found[0]  # bit for bit
-    assert from_two["losses"] == found[0]["losses"][41:]
+    assert again == found[-1]  # bit for bit
+    assert from_two["losses"] == found[0]["losses"][101:]
     assert from_two["sums"] == found[0]["sums"]
-    same_training(from_one, {**alone[0], "losses": alone[0]["losses"][30:]})
+    same_training(from_one, {**alone[0], "losses": alone[0]["losses"][90:]})
     rows = found[0]["rows"]
     assert rows["classifier_weights"] == rows["classifier_biases"] == -(-LABELS // 2)
     assert sorted(path.name for path in (tmp_path / "of-two").iterdir()) == [
         REPLICATED, "shard-0-of-2.safetensors", "shard-1-of-2.safetensors"
     ]  # fmt: skip
-    same_training(train(ALONE, {"restore": two["save"]}), {**alone[0], "losses": alone[0]["losses"][41:]})
+    same_training(train(ALONE, {"restore": two["save"]}), {**alone[0], "losses": alone[0]["losses"][101:]})
 
 
 def under_way(run: Path, stage: str, steps: int) -> bool:
