@@ -21,6 +21,7 @@ from elias import kernels
 from elias.core.distributed import ALONE, Ranks, launched_ranks
 from elias.core.settings import Settings
 from elias.encoders.bag import BagEncoder
+from elias.network.storage import save_network
 from elias.training.checkpoint import restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.trainer import Callbacks, Stage, Trainer, TrainingRows
@@ -59,7 +60,8 @@ def new_trainer(ranks: Ranks, changes: dict[str, Any], after_step: Callable[[Tra
 
 
 def train(ranks: Ranks, case: dict[str, Any]) -> dict[str, Any]:
-    """`changes` of the settings; `reference` code or kernels; `restore` from, `save` to a checkpoint after `cut` steps.
+    """`changes` of the settings; `reference` code or kernels; `restore` from, `save` to a checkpoint after `cut` steps;
+    `network`: where to save what was trained.
 
     Returns the sum of the losses after each step, the history, rows of the tables of this rank, and sums of weights.
     """
@@ -77,6 +79,8 @@ def train(ranks: Ranks, case: dict[str, Any]) -> dict[str, Any]:
             restore_checkpoint(trainer, Path(case["restore"]))
         with suppress(Cut):
             trainer.run()
+    if "network" in case:
+        save_network(trainer.network, Path(case["network"]))
     tables = trainer.network.tables()
     sums = {name: table.values.double().abs().sum() for name, table in tables.items()}
     for name in ("classifier_weights", "classifier_biases"):

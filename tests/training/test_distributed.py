@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from elias.core.errors import RunError
 from elias.core.files import read_tensors
+from elias.core.rounding import as_tensor
+from elias.network.storage import load_network
 from elias.training.checkpoint import REPLICATED
 from elias.training.stage import CHECKPOINT
 from helpers.distributed_training import ALONE, LABELS, train
@@ -71,8 +74,19 @@ def test_two_ranks_train_as_one_and_go_on_from_what_one_wrote(tmp_path: Path) ->
     assert len(alone[0]["losses"]) > 100
     one, two = {"save": str(tmp_path / "of-one"), "cut": 90}, {"save": str(tmp_path / "of-two"), "cut": 101}
     train(ALONE, one)
-    cases = [*CASES, CASES[-1], two, {"restore": one["save"]}, {"restore": two["save"]}]
-    *found, again, _, from_one, from_two = by_ranks(2, cases, tmp_path)
+    bits = {"network.precision": "bfloat16", "stage2.epochs": 1}
+    saved = [{"changes": bits, "network": str(tmp_path / name)} for name in ("network-of-one", "network-of-two")]
+    train(ALONE, saved[0])
+    cases = [
+        saved[1],
+        {**CASES[0], "network": str(tmp_path / "network")},
+        *CASES[1:],
+        CASES[-1],
+        two,
+        {"restore": one["save"]},
+        {"restore": two["save"]},
+    ]
+    _, *found, again, _, from_one, from_two = by_ranks(2, cases, tmp_path)
     for ours, theirs in zip(found, alone, strict=True):
         same_training(ours, theirs)
     assert again == found[-1]  # bit for bit
@@ -84,6 +98,16 @@ def test_two_ranks_train_as_one_and_go_on_from_what_one_wrote(tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "of-two").iterdir()) == [
         REPLICATED, "shard-0-of-2.safetensors", "shard-1-of-2.safetensors"
     ]  # fmt: skip
+    network = load_network(tmp_path / "network", device=torch.device("cpu"), threads=1)
+    assert network.trained_weights.values.double().abs().sum().item() == pytest.approx(
+        found[0]["sums"]["classifier_weights"], rel=1e-12
+    )
+    ours, theirs = (
+        read_tensors(Path(case["network"]) / "classifiers.safetensors")[0]["weights"] for case in saved[::-1]
+    )
+    assert ours.dtype == theirs.dtype == np.uint16
+    # Rows are in their places: random rounding alone tells them apart, by 2^-7 of a value and what follows from it.
+    np.testing.assert_allclose(as_tensor(ours).float(), as_tensor(theirs).float(), atol=0.1)
     same_training(train(ALONE, {"restore": two["save"]}), {**alone[0], "losses": alone[0]["losses"][101:]})
 
 
@@ -158,8 +182,12 @@ def test_torchrun_restarts_a_fit_whose_rank_was_killed(
     tiny_dataset: Path, tiny_model_folder: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "model"
-    command = ("-m", "elias", "fit", tiny_dataset, "-o", output, *sets(QUICK), "--set", "run.checkpoint_seconds=0")
-    process = torchrun(2, *command, restarts=1)
+    page = (TESTS.parent / "docs" / "how-to" / "scale-out.md").read_text()
+    given = next(line.split() for line in page.splitlines() if "--max-restarts" in line and "torchrun " in line)
+    assert given[:5] == ["torchrun", "--nproc-per-node", "2", "--max-restarts", "3"]
+    own = {"my-data": str(tiny_dataset), "models/mine": str(output)}
+    command = [own.get(word, word) for word in given[5:]]
+    process = torchrun(2, *command, *sets(QUICK), "--set", "run.checkpoint_seconds=0", restarts=3)
     wait_until(lambda: under_way(tmp_path / "model.run", "50-stage2", 3), process)
     os.kill(rank_process(process, 1), signal.SIGKILL)
     out, _ = process.communicate(timeout=300)
