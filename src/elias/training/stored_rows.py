@@ -57,4 +57,4 @@ def _prepared(folder: Path) -> Any:
 
 def _mapped(path: Path) -> np.ndarray:
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array
+    return array.view(np.ndarray)
