@@ -25,6 +25,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from .errors import RunError
 
@@ -150,7 +152,10 @@ def launched_ranks() -> Iterator[Ranks]:
     rank = int(os.environ["RANK"])
     _end_with_a_line(rank)
     with _lost_ranks(rank):
-        dist.init_process_group(backend, timeout=STEP_TIMEOUT)
+        # With --max-restarts torchrun keeps its store, and in it the addresses of the processes that are gone.
+        store, _, _ = next(rendezvous("env://", rank, size, timeout=STEP_TIMEOUT))
+        store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=STEP_TIMEOUT)
         idle = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
     yield Ranks(rank, size, local_size, idle)
     # The work of this process is done, and it ends here. Taking the groups of gloo down aborted one process of three
