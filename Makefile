@@ -9,11 +9,7 @@ SBOM      := .venv-sbom
 BENCH     := $(VENV)/.elias-bench
 
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers minilm lock sbom clean
-=======
-.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers bench-scale minilm clean
->>>>>>> work-engines
+.PHONY: help install demo test kernels lint test-slow test-browser test-gpu bench bench-full bench-peers minilm lock sbom clean bench-scale
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'

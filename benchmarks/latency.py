@@ -1,4 +1,4 @@
-"""Latency of one text inside a process, from raw text to the 5 best labels, and of each step; memory of `elias predict`.
+"""Latency of one text inside a process, from raw text to the 5 best labels, and of each step; then memory.
 
     python benchmarks/latency.py models/debian --data datasets/debian-packages
 

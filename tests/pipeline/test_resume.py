@@ -9,6 +9,8 @@ from pathlib import Path
 
 from elias.core.errors import RunError
 from elias.core.files import FolderLock, read_tensors
+from elias.training.checkpoint import REPLICATED
+from elias.training.stage import CHECKPOINT
 from helpers.processes import SMALL, content, elias, one_line, sets, start, wait_until
 
 EVERY_STEP = ("--set", "run.checkpoint_seconds=0")
@@ -16,7 +18,7 @@ EVERY_STEP = ("--set", "run.checkpoint_seconds=0")
 
 def under_way(run: Path, stage: str, epoch: int, step: int) -> Callable[[], bool]:
     """True once the checkpoint of a stage has come this far."""
-    path = run / f"{stage}.part" / "checkpoint.safetensors"
+    path = run / f"{stage}.part" / CHECKPOINT / REPLICATED
 
     def happened() -> bool:
         if not path.exists():
@@ -60,7 +62,7 @@ def test_killed_in_every_step_it_is_the_same_model(tiny_model_folder: Path, tiny
     assert content(output).keys() == content(tiny_model_folder).keys()
     same_networks(output, tiny_model_folder)
     assert not list(tmp_path.rglob("*.part"))
-    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+    assert not list(tmp_path.rglob(CHECKPOINT))
     for line in (run / "log.jsonl").read_text().splitlines():
         json.loads(line)
 
@@ -74,7 +76,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_model_folder: Path, tiny_dataset:
     assert (process.returncode, out) == (130, "")
     assert one_line(err)
     assert "run the same command again to continue" in err
-    assert (run / "30-stage1.part" / "checkpoint.safetensors").exists()
+    assert (run / "30-stage1.part" / CHECKPOINT / REPLICATED).exists()
     done = elias("fit", tiny_dataset, "-o", output, *sets(SMALL))
     assert done.returncode == 0, done.stderr
     assert "30-stage1: continuing at epoch 2" in done.stderr

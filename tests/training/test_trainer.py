@@ -30,7 +30,7 @@ from elias.pipeline.context import FitContext
 from elias.pipeline.features_step import FeatureSet, features_step
 from elias.pipeline.run_folder import Run
 from elias.pipeline.tokens_step import tokens_step
-from elias.training.checkpoint import restore_checkpoint, save_checkpoint
+from elias.training.checkpoint import REPLICATED, restore_checkpoint, save_checkpoint
 from elias.training.initialization import new_network
 from elias.training.stage import CHECKPOINT, train_stage
 from elias.training.trainer import AHEAD, Callbacks, Stage, Trainer, rate_factor
@@ -185,7 +185,8 @@ def test_a_checkpoint_of_another_network_is_refused(prepared: tuple[Settings, Fe
     save_checkpoint(trainer_of(settings, rows, learned=False), path)
     with pytest.raises(RunError, match="not a checkpoint of this run"):
         restore_checkpoint(trainer_of(settings, rows), path)
-    path.write_bytes(path.read_bytes()[:-10])
+    file = path / REPLICATED
+    file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(RunError, match="not a whole safetensors file"):
         restore_checkpoint(trainer_of(settings, rows, learned=False), path)
 

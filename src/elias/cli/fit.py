@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .options import add_fields, add_settings, add_threads, changed_settings, chosen_fields
 
 if TYPE_CHECKING:
+    from ..core.distributed import Ranks
+    from ..core.settings import Settings
     from ..dataset import Dataset
 
 
@@ -45,7 +48,21 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None:
         args.parser.error("DATA is needed: a file, a folder, or - for standard input")
     settings = Settings().updated(changed_settings(args))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from ..core.distributed import launched_ranks
+        from ..pipeline.stage_task import leading, run_tasks
 
+        with launched_ranks() as ranks:
+            if not ranks.is_first:
+                run_tasks(ranks)
+                return 0
+            with leading(ranks):
+                return _fit(args, settings, ranks)
+    return _fit(args, settings)
+
+
+def _fit(args: argparse.Namespace, settings: Settings, ranks: Ranks | None = None) -> int:
+    """The whole fit; of several ranks, what the first does."""
     from ..core.progress import Progress
 
     progress = Progress(quiet=args.quiet)
@@ -62,7 +79,10 @@ def run(args: argparse.Namespace) -> int:
         progress.say(f"the model will be {output} (-o MODEL chooses another name)")
     from ..pipeline.fit import fit_to
 
-    folder = fit_to(data, output, settings=settings, members=args.members, progress=progress, force=args.force)
+    options: dict[str, Any] = {"members": args.members, "progress": progress, "force": args.force}
+    if ranks is not None:
+        options["ranks"] = ranks
+    folder = fit_to(data, output, settings=settings, **options)
     example = f' Try: elias predict {folder} "some text"' if data.train.texts is not None else ""
     progress.say(f"{folder} is ready; {folder}.run can be removed.{example}")
     return 0

@@ -1,8 +1,8 @@
 """Embedding tables: the large parameters (label classifiers, word embeddings, edge logits), stored and trained by row.
 
 A table is used through two calls, `gather(rows)` and `apply(rows, gradients, rate)`, and keeps its optimizer state by
-row, so rows that no batch touches cost nothing. Another process would need no more than these calls to own a share of
-the rows. A `GradientBuffer` records what a forward pass gathered, so that after `backward` every gradient finds its
+row, so rows that no batch touches cost nothing. A process may own a share of the rows (`network/sharding.py`).
+A `GradientBuffer` records what a forward pass gathered, so that after `backward` every gradient finds its
 table.
 
 Weight decay reaches untouched rows lazily. `decay_sum` is the sum of log(1 - rate*decay) over all steps, `decayed` is

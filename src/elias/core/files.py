@@ -19,8 +19,9 @@ import mmap
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,6 +78,11 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno in _FORBIDDEN:
             raise RunError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
         raise
+
+
+def restore_replaced(path: Path) -> None:
+    """Finish or undo a replacement that a kill has cut short, before `path` is read."""
+    _restore(path.with_name(path.name + ".old"), path)
 
 
 def _restore(old: Path, path: Path) -> None:
@@ -204,22 +210,34 @@ def write_array(path: Path, array: np.ndarray) -> None:
         np.save(out, array, allow_pickle=False)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+@dataclass(frozen=True)
+class RowBlocks:
+    """An array that is written block after block and never held whole."""
+
+    blocks: Iterable[np.ndarray]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, np.ndarray | RowBlocks], metadata: Mapping[str, str] | None = None
+) -> None:
     """A safetensors file: 8 bytes of header length, a JSON header, raw little-endian arrays."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    arrays, at = [], 0
+    arrays: list[Iterable[np.ndarray]] = []
+    at = 0
     for name, tensor in tensors.items():
-        array = np.ascontiguousarray(tensor)
-        arrays.append(array)
-        end = at + array.nbytes
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
+        arrays.append(tensor.blocks if isinstance(tensor, RowBlocks) else [np.ascontiguousarray(tensor)])
+        end = at + tensor.dtype.itemsize * math.prod(tensor.shape)
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 64 + 56)  # the first array starts on a cache line
     with replacing(path) as part, open(part, "wb") as out:
         out.write(len(raw).to_bytes(8, "little") + raw)
-        for array in arrays:
-            out.write(array.reshape(-1).view(np.uint8).data)
+        for blocks in arrays:
+            for block in blocks:
+                out.write(block.reshape(-1).view(np.uint8).data)
 
 
 def checksum_of(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:

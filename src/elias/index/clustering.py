@@ -17,12 +17,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import kernels
 from ..core.errors import InputError
+from ..core.files import read_tensors
 from ..core.predictions import PAD
 from ..core.rng import generator
 from ..core.scratch import ScratchPool
@@ -178,3 +180,8 @@ def _check(
     if members.shape != (centroids.shape[0],) or members.dtype != np.bool_:
         raise InputError(f"members must be one bool per label; it is {members.dtype} of shape {members.shape}")
     return np.flatnonzero(members)
+
+
+def read_clusters(folder: Path) -> np.ndarray:
+    """The cluster of each label, from the folder of a step."""
+    return read_tensors(folder / "clusters.safetensors")[0]["cluster_of_label"]

@@ -151,8 +151,8 @@ def _shortlist_rows(
     known_RT = clusters_RT.clamp(min=0)
     first_RT, length_RT = indptr_U[known_RT], indptr_U.diff()[known_RT].masked_fill(clusters_RT < 0, 0)
     place_M = torch.arange(longest, device=device)
-    absent_RN = (place_M >= length_RT[:, :, None]).view(n_rows, -1)
-    edge_RN = (first_RT[:, :, None] + place_M).view(n_rows, -1).masked_fill_(absent_RN, 0)
+    absent_RN = (place_M >= length_RT[:, :, None]).view(n_rows, n_slots * longest)
+    edge_RN = (first_RT[:, :, None] + place_M).view(n_rows, n_slots * longest).masked_fill_(absent_RN, 0)
     label_RN = labels_F.index_select(0, edge_RN.view(-1)).long().view_as(edge_RN).masked_fill_(absent_RN, n_labels)
     score_RTM = edges.scores_F.detach().index_select(0, edge_RN.view(-1)).view(n_rows, n_slots, longest)
     score_RTM.mul_(scores_RT[:, :, None]).add_(0.0)  # no -0.0

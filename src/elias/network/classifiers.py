@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..core.embedding_table import EmbeddingTable, GradientBuffer
+from ..core.predictions import PAD
 from ..core.row_optimizers import STATE
 from . import losses as equations
 from .quantization import QuantizedRows
@@ -47,7 +48,10 @@ def loss(
     phi_BD: Tensor, log_yhat_BS: Tensor, labels_BS: Tensor, y_BS: Tensor, weight_B: Tensor,
     weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
 ) -> Tensor:  # fmt: skip
-    """(7) of a shortlist; classifiers get their gradients through the buffer."""
+    """(7) of a shortlist; classifiers get their gradients through the buffer.
+
+    The mean is over every pair that is not PAD; pairs with another negative label are summed elsewhere.
+    """
     if not kernels.serve(phi_BD.device):
         return loss_reference(phi_BD, log_yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)
     value: Tensor = _Loss.apply(phi_BD, log_yhat_BS, labels_BS, y_BS, weight_B, weights, biases, buffer)  # type: ignore[no-untyped-call]
@@ -60,7 +64,7 @@ def loss_reference(
 ) -> Tensor:  # fmt: skip
     """The definition, on any device."""
     z_BS = scores_reference(phi_BD, labels_BS, weights, biases, buffer)
-    return equations.classification_loss(z_BS, log_yhat_BS, y_BS, labels_BS >= 0, weight_B)
+    return equations.classification_loss(z_BS, log_yhat_BS, y_BS, labels_BS != PAD, weight_B, labels_BS >= 0)
 
 
 def scores_reference(
@@ -222,7 +226,7 @@ class _Loss(torch.autograd.Function):
         weights: EmbeddingTable, biases: EmbeddingTable, buffer: GradientBuffer,
     ) -> Tensor:  # fmt: skip
         pairs = _Pairs(phi_BD, labels_BS, weights, biases)
-        scale_B = (-weight_B.double() / equations.mean_over(labels_BS >= 0)).numpy()
+        scale_B = (-weight_B.double() / equations.mean_over(labels_BS != PAD)).numpy()
         grad_log_yhat = np.zeros(labels_BS.shape, dtype=np.float32)
         grad_bias_U = np.empty(len(pairs.rows), dtype=np.float32)
         arrays = (

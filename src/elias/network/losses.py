@@ -72,9 +72,15 @@ def pair_loss(z, log_yhat, y):  # type: ignore[no-untyped-def]
 # -- means over a batch, in torch -------------------------------------------------------------------------------------
 
 
-def classification_loss(z_BS: Tensor, log_yhat_BS: Tensor, y_BS: Tensor, real_BS: Tensor, weight_B: Tensor) -> Tensor:
-    """(7). `real_BS` is false at pads; `weight_B` is the weight of each row."""
-    terms_BS = pair_terms(z_BS, log_yhat_BS, y_BS).masked_fill(~real_BS, 0.0)
+def classification_loss(
+    z_BS: Tensor, log_yhat_BS: Tensor, y_BS: Tensor, real_BS: Tensor, weight_B: Tensor, own_BS: Tensor | None = None
+) -> Tensor:
+    """(7). `real_BS` is false at pads; `weight_B` is the weight of each row.
+
+    `own_BS`: the pairs to sum, of all that the mean is over; the others are summed by other processes (`sharding.py`).
+    """
+    summed_BS = real_BS if own_BS is None else own_BS
+    terms_BS = pair_terms(z_BS, log_yhat_BS, y_BS).masked_fill(~summed_BS, 0.0)
     return -(terms_BS.sum(dim=1) * weight_B).sum() / mean_over(real_BS)
 
 

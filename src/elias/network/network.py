@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from .. import kernels
 from ..core.devices import upload
+from ..core.distributed import ALONE, Ranks
 from ..core.embedding_table import EmbeddingTable
 from ..core.linear import linear
 from ..core.predictions import PAD
@@ -31,6 +32,7 @@ from ..index.shortlist import TouchedEdges, shortlist, take
 from . import classifiers
 from . import losses as loss
 from .quantization import QuantizedRows
+from .sharding import ScoredPairs, gathered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,7 @@ class Network:
         self.encoder, self.clusters, self.index = encoder, clusters, index
         self.settings, self.threads = settings, threads
         self.classifier_weights, self.classifier_biases = classifier_weights, classifier_biases
+        self.ranks: Ranks = ALONE  # those that share the label classifiers; the tables hold the rows of this one
         self.edges: EmbeddingTable | None = None
         if index.logits is not None:
             self.edges = EmbeddingTable(torch.from_numpy(index.logits)[:, None].to(self.device), threads=threads)
@@ -116,7 +119,7 @@ class Network:
     def loss(
         self, prepared: Any, batch: Batch, parents: np.ndarray, context: TrainingContext, lambda_: float
     ) -> Tensor:
-        """Equations (1) to (8) for one batch."""
+        """Equations (1) to (8) for one batch; of several ranks each has its own rows and its part of the sum."""
         phi_BD = self.phi(prepared, batch, context)
         logits_BC = linear(self.clusters, phi_BD, self.threads)
         clusters_BT = self._shortlisted_clusters(logits_BC.detach(), batch, parents, context)
@@ -138,12 +141,15 @@ class Network:
         y_BS = log_yhat_BS.new_zeros((n_rows, width + 1))  # the last column: positives that are not in the shortlist
         y_BS[row_P, torch.where(found.positive_ranks < 0, width, found.positive_ranks)] = weight_P
         y_BS = y_BS[:, :width]
-        total = classifiers.loss(phi_BD, log_yhat_BS, found.labels_BS, y_BS, weight_B, *tables, context.buffer)
+        most_positives = int(np.diff(batch.positives.indptr).max(initial=0))
+        counts, most = zip(*self.ranks.numbers(n_rows, most_positives), strict=True)
+        pairs = gathered(ScoredPairs(phi_BD, log_yhat_BS, found.labels_BS, y_BS, weight_B), counts, self.ranks)
+        total = classifiers.loss(*pairs, *tables, context.buffer)
         if lambda_ > 0:
             log_yhat_P = log_s_BT[row_P, found.positive_slots.clamp(min=0)] + log_e_P
             log_yhat_P = torch.where(found.positive_slots < 0, 0.0, log_yhat_P)  # not reached: adds 0
-            most = int(np.diff(batch.positives.indptr).max(initial=0))
-            total = total + lambda_ * loss.shortlist_loss(log_yhat_P, weight_P * weight_B[row_P], n_rows, most)
+            size = sum(counts), max(most)
+            total = total + lambda_ * loss.shortlist_loss(log_yhat_P, weight_P * weight_B[row_P], *size)
         return total
 
     def phi(self, prepared: Any, batch: Batch, context: TrainingContext) -> Tensor:

@@ -198,9 +198,9 @@ class Searcher:
             beam_BT.gather(1, slots_BS),
             s_BT.gather(1, slots_BS),
             take(self.edge_scores, found.edges_BS),
-            _sigmoid(z_BS),
+            sigmoid(z_BS),
         )
-        return self._rank(found.labels_BS, parts, k)
+        return self.rank(found.labels_BS, parts, k)
 
     def search_rows(
         self, prepared: Any, rows: np.ndarray, k: int, *, excluded: Ragged | None = None, explain: bool = False
@@ -228,13 +228,13 @@ class Searcher:
         paths = self.best_paths(self.cluster_scores(query).cpu().numpy(), labels_BS)
         numbers_BS = torch.from_numpy(labels_BS.astype(np.int64)).to(network.device)
         z_BS = classifiers.scores(query.phi_BD, numbers_BS, network.classifier_weights, network.classifier_biases)
-        return PathScores(*paths, _sigmoid(z_BS).cpu().numpy())
+        return PathScores(*paths, sigmoid(z_BS).cpu().numpy())
 
     def rank_candidates(self, query: EncodedQuery, k: int, candidates: Ragged, *, explain: bool = False) -> Predictions:
         """The k best of each row's own candidates, scored by `score_labels`."""
         labels_BS = candidates.padded()
         parts = tuple(torch.from_numpy(values) for values in self.score_labels(query, labels_BS))
-        return _read(self._rank(torch.from_numpy(labels_BS.astype(np.int64)), parts, k), explain)
+        return _read(self.rank(torch.from_numpy(labels_BS.astype(np.int64)), parts, k), explain)
 
     def best_paths(self, s_BC: np.ndarray, labels_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(cluster, s_c, e) of the best path to each label over ALL clusters; PAD, 0, 0 where there is none."""
@@ -246,7 +246,7 @@ class Searcher:
         """(1), rounded once from float64, so that every way of computing it gives the same number."""
         return cluster_scores(query.logits_BC.double(), self.network.settings.alpha).float()
 
-    def _rank(self, labels_BS: Tensor, parts: tuple[Tensor, ...], k: int) -> list[Tensor]:
+    def rank(self, labels_BS: Tensor, parts: tuple[Tensor, ...], k: int) -> list[Tensor]:
         """Labels, p and parts of the k largest p, the product of the three scores; `parts` are as in `PathScores`."""
         _, s_BS, e_BS, classifier_BS = parts
         p_BS = classifier_BS * (s_BS * e_BS)
@@ -262,13 +262,13 @@ class Searcher:
 
 
 def _read(ranked: list[Tensor], explain: bool) -> Predictions:
-    """What `_rank` returned, from the device; the parts if they are to be explained."""
+    """What `rank` returned, from the device; the parts if they are to be explained."""
     labels, scores, clusters, *factors = (values.cpu().numpy() for values in (ranked if explain else ranked[:3]))
     parts = dict(zip(PathScores._fields, [clusters.astype(np.int32), *factors], strict=True)) if explain else None
     return Predictions(labels=labels.astype(np.int32), scores=scores, parts=parts)
 
 
-def _sigmoid(z_BS: Tensor) -> Tensor:
+def sigmoid(z_BS: Tensor) -> Tensor:
     """Rounded once from float64, like `Searcher.cluster_scores`."""
     return torch.sigmoid(z_BS.double()).float()
 

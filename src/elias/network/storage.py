@@ -29,7 +29,8 @@ from .. import kernels
 from ..core import model_schema
 from ..core.embedding_table import EmbeddingTable
 from ..core.errors import ModelError
-from ..core.files import read_json, read_tensors, replacing, write_json, write_tensors
+from ..core.files import RowBlocks, read_json, read_tensors, replacing, write_json, write_tensors
+from ..core.rounding import as_array
 from ..core.schema import Arrays, Sizes, check_arrays, check_object
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
@@ -37,13 +38,22 @@ from ..kernels.beam_search import Classifiers, Edges
 from .cpu_search import NO_SCALES, CpuSearch, edges_by_score
 from .network import Network, SearchSettings
 from .quantization import QuantizedRows
+from .sharding import all_rows
 
 SEARCH_TABLES = "search.safetensors"
 CHECKED = 16  # rows and clusters of the search tables that are compared at load
 
 
 def save_network(network: Network, folder: Path) -> None:
-    """Write everything `load_network` needs; the folder appears whole or not at all."""
+    """Write everything `load_network` needs; the folder appears whole or not at all.
+
+    Where ranks share the classifiers, all call this together: rank 0 writes, the others send it their rows.
+    """
+    if not network.ranks.is_first:
+        for table in (network.trained_weights, network.classifier_biases):
+            for _ in all_rows(table.values, network.index.n_labels, network.ranks):
+                pass
+        return
     with replacing(folder) as part:
         part.mkdir()
         write_network(network, part)
@@ -62,9 +72,21 @@ def write_network(network: Network, folder: Path) -> None:
 
 
 def write_classifiers(network: Network, folder: Path) -> None:
+    if network.ranks.size > 1:
+        tables = {"weights": network.trained_weights, "biases": network.classifier_biases}
+        shared = {name: _rows_of_ranks(table, network) for name, table in tables.items()}
+        write_tensors(folder / "classifiers.safetensors", shared)
+        return
     weights, biases = network.classifier_weights, network.classifier_biases.values.cpu().numpy()
     stored = weights.arrays() if isinstance(weights, QuantizedRows) else {"weights": weights.array()}
     write_tensors(folder / "classifiers.safetensors", {**stored, "biases": biases})
+
+
+def _rows_of_ranks(table: EmbeddingTable, network: Network) -> RowBlocks:
+    """A table of the classifiers that the ranks share, whole."""
+    n_labels = network.index.n_labels
+    blocks = (as_array(block) for block in all_rows(table.values, n_labels, network.ranks))
+    return RowBlocks(blocks, (n_labels, table.width), as_array(table.values[:0]).dtype)
 
 
 def load_network(folder: Path, *, device: torch.device, threads: int) -> Network:

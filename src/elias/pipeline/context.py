@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from ..core.distributed import ALONE, Ranks
 from ..core.progress import Progress
 from ..core.settings import Settings, known
 from ..dataset import Dataset
@@ -24,6 +25,7 @@ class FitContext:
     progress: Progress
     device: torch.device
     tokens: RunTokens | None = None  # of step 05, shared by all folds; None: the data are vectors
+    ranks: Ranks = ALONE  # that train the network together
     whole: Path | None = None  # of a fold: step 10 of the run around it, whose vocabulary and encoder it takes over
 
     @property

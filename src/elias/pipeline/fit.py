@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from .. import kernels
 from ..core.defaults import describe, resolve
 from ..core.devices import pick_device, pick_threads
+from ..core.distributed import ALONE, Ranks
 from ..core.errors import InputError, RunError, SettingsError
 from ..core.files import link_or_copy, link_tree, read_object, remove, replacing
 from ..core.progress import SILENT, Progress, duration, progress_as_asked
@@ -33,6 +34,7 @@ from ..dataset.fields import Fields
 from ..dataset.label_names import with_names
 from ..dataset.objects import dataset_from
 from ..evaluation.quality import advice, format_quality
+from ..index.clustering import read_clusters
 from ..model.compaction import rounded, rounded_encoder
 from ..model.ensemble import Ensemble, write_ensemble
 from ..model.model import Model
@@ -43,7 +45,7 @@ from .context import FitContext
 from .estimate import estimate_fit
 from .features_step import FeatureSet, features_step
 from .memory import available_bytes, available_gpu_bytes, refuse_if_too_large
-from .network_steps import TrainedNetwork, open_network, read_clusters, train_network
+from .network_steps import TrainedNetwork, open_network, train_network
 from .published_steps import published_steps
 from .quality_step import STEP as QUALITY
 from .quality_step import ensemble_quality_step, quality_step, read_quality
@@ -58,6 +60,7 @@ from .ranking_steps import (
     training_texts_steps,
 )
 from .run_folder import Run
+from .stage_task import check_ranks
 from .tokens_step import tokens_step
 
 MARKS = ("done.json", "begun.json")  # of a step
@@ -317,12 +320,16 @@ def fit_to(
     members: int = 1,
     progress: Progress = SILENT,
     force: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Path:
-    """Train in OUTPUT.run/ and put the finished model at OUTPUT. An existing OUTPUT is refused without `force`."""
+    """Train in OUTPUT.run/ and put the finished model at OUTPUT. An existing OUTPUT is refused without `force`.
+
+    Rank 0 of several `ranks` calls this, the others `run_tasks`.
+    """
     output = Path(output)
     check_output(output, force=force)
     run_dir = output.with_name(output.name + ".run")
-    with _fitted(data, settings or Settings(), run_dir, _Options(members, progress, force)) as finished:
+    with _fitted(data, settings or Settings(), run_dir, _Options(members, progress, force, ranks)) as finished:
         check_output(output, force=force)  # another run may have put it there before this one had the lock
         with replacing(output) as part:
             if members == 1:
@@ -359,6 +366,7 @@ class _Options(NamedTuple):
     members: int
     progress: Progress
     force: bool
+    ranks: Ranks = ALONE
 
 
 class _Finished(NamedTuple):
@@ -370,13 +378,13 @@ class _Finished(NamedTuple):
 @contextmanager
 def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) -> Iterator[_Finished]:
     """The finished models, after what they are worth was printed. The run is locked meanwhile."""
-    members, progress, force = options
+    members, progress = options.members, options.progress
     if members < 1:
         raise InputError(f"members={members}: an ensemble has at least one member")
     kernels.discard_stale()
     if members == 1:
         with Run(run_dir, progress) as run:
-            finished, used = _fit_in(data, given, None, run, force)
+            finished, used = _fit_in(data, given, None, run, options)
             yield _Finished([finished], used, _say_quality(data, finished.parent / QUALITY, progress))
         return
     with Run(run_dir, progress) as whole:
@@ -386,7 +394,7 @@ def _fitted(data: Dataset, given: Settings, run_dir: Path, options: _Options) ->
             progress.say(f"member {number + 1} of {members}")
             with whole.below(f"member-{number}", reuse=run_dir / "member-0" if number else None) as run:
                 asked = given.updated({"run.member": number})
-                finished, used = _fit_in(data, asked, settings[0] if settings else None, run, force)
+                finished, used = _fit_in(data, asked, settings[0] if settings else None, run, options)
             folders.append(finished)
             settings.append(used)
         context = FitContext(data, used, whole, progress, pick_device(used.run.device))
@@ -412,7 +420,9 @@ def _say_quality(data: Dataset, step: Path, progress: Progress, what: str = "thi
     return quality
 
 
-def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, force: bool) -> tuple[Path, Settings]:
+def _fit_in(
+    data: Dataset, given: Settings, first: Settings | None, run: Run, options: _Options
+) -> tuple[Path, Settings]:
     """The finished model of one run. `first`: the resolved settings of member 0, which the others have too."""
     data = with_names(data, given.features.label_texts)
     machine = {"run.threads": pick_threads(given.run.threads), "run.device": str(pick_device(given.run.device))}
@@ -420,7 +430,8 @@ def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, fo
         resolved = resolve(given.updated(machine), data.size())
     else:
         resolved = first.updated({"run.member": given.run.member})
-    settings = run.freeze(given, resolved, data.fingerprint(), restart=force)
+    settings = run.freeze(given, resolved, data.fingerprint(), restart=options.force)
+    check_ranks(settings, options.ranks)
     needs = estimate_fit(data, settings, data.size())
     if settings.run.check_memory:
         refuse_if_too_large(needs, available_bytes(), available_gpu_bytes(settings.run.device))
@@ -429,6 +440,6 @@ def _fit_in(data: Dataset, given: Settings, first: Settings | None, run: Run, fo
     run.progress.say(f"  about {duration(needs.seconds)} in all on {needs.machine} (a rough estimate)")
     if settings.run.kernels and kernels.are_new():
         run.progress.say("  compiling the kernels, once for this installation: about a minute in all")
-    context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device))
+    context = FitContext(data, settings, run, run.progress, pick_device(settings.run.device), ranks=options.ranks)
     with kernels.reference(not settings.run.kernels):
         return build_model(context), settings

@@ -1,5 +1,6 @@
 """Steps 20 to 50 of a run: clusters -> stage 1 -> adjacency -> stage 2.
 
+    15-training-rows where several processes train: the rows, where all can open them
     20-clusters      balanced clusters of label centroids; those of a fold, extended, where the network continues its
     22, 24           where clustering.again_after asks for it: a short first stage, and clusters on [tf-idf, phi]
     30-stage1        clusters fixed
@@ -11,7 +12,6 @@ Each function is one arrow of that line: it builds its step, or finds it done, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,22 +21,21 @@ import scipy.sparse as sp
 import torch
 
 from ..core.devices import torch_threads
-from ..core.files import read_object, read_tensors, write_json, write_tensors
+from ..core.files import read_object, write_json, write_tensors
 from ..core.rng import generator
 from ..core.settings import StageSettings, known, noise_seed
-from ..encoders import load_encoder
 from ..encoders.centroids import label_centroids, psi
 from ..index.adjacency import learnable_index, matching
-from ..index.clustering import balanced_clusters, extended_clusters
-from ..index.label_index import LabelIndex
+from ..index.clustering import balanced_clusters, extended_clusters, read_clusters
 from ..network.network import Network
 from ..network.searcher import ENCODE_BATCH, Searcher
-from ..network.storage import load_index, load_network, save_index
-from ..training.initialization import new_network
-from ..training.stage import CHECKPOINT, train_stage
+from ..network.storage import load_network, save_index
+from ..training.stage import CHECKPOINT
+from ..training.stored_rows import open_rows, write_rows
 from ..training.trainer import Stage
 from .context import FitContext
 from .features_step import FeatureSet
+from .stage_task import TRAIN, VALIDATION, Place, Report, StageStart, StageTask, run_task
 
 TYPICAL_WORDS = 8
 TINY = 1e-12
@@ -121,15 +120,8 @@ def extended_clusters_step(context: FitContext, features: FeatureSet, start: Tra
 
 def stage1_step(context: FitContext, features: FeatureSet, clusters: Path, stage: StageSettings, name: str) -> Path:
     """Train phi, W_C and W_L with every label in its one cluster."""
-    cluster_of_label, own = read_clusters(clusters), Stage(name, context.settings, stage)
-    index = LabelIndex.from_clusters(cluster_of_label, known(context.settings.clustering.clusters))
-
-    def start() -> Network:
-        encoder = load_encoder(features.encoder_folder, threads=context.threads)
-        encoder.to(context.device)
-        return new_network(encoder, index, features.train, cluster_of_label, own, device=context.device)
-
-    return _stage_step(context, features, own, start, after=clusters)
+    start = StageStart(clusters, encoder=features.encoder_folder)
+    return _stage_step(context, features, Stage(name, context.settings, stage), start, after=clusters)
 
 
 def adjacency_step(context: FitContext, features: FeatureSet, clusters: Path, stage1: Path) -> Path:
@@ -166,26 +158,19 @@ def stage2_step(
     """Go on with phi and W_C, and learn the edges. `epochs`: default as the settings say."""
     settings = context.settings.stage2
     own = Stage("50-stage2", context.settings, settings if epochs is None else replace(settings, epochs=epochs))
-
-    def start() -> Network:
-        previous = open_network(context, stage1)
-        index = load_index(edges / "index.safetensors")
-        return new_network(
-            previous.encoder, index, features.train, read_clusters(clusters), own, device=context.device,
-            previous=previous,
-        )  # fmt: skip
-
-    return _stage_step(context, features, own, start, after=edges)
+    return _stage_step(context, features, own, StageStart(clusters, previous=stage1, edges=edges), after=edges)
 
 
-def _stage_step(
-    context: FitContext, features: FeatureSet, stage: Stage, start: Callable[[], Network], after: Path
-) -> Path:
+def _stage_step(context: FitContext, features: FeatureSet, stage: Stage, start: StageStart, after: Path) -> Path:
+    ranks = context.ranks
+    stored = training_rows_step(context, features) if ranks.size > 1 else None
+
     def build(folder: Path) -> None:
-        train_stage(
-            start, features.train, features.validation, stage,
-            folder=folder, progress=context.progress, log=context.run.log,
-        )  # fmt: skip
+        task, parts = StageTask(stage, start, folder), (features.train, features.validation)
+        if stored is not None:
+            ranks.text(task.text(stored))
+            parts = open_rows(stored / TRAIN), open_rows(stored / VALIDATION)  # as the other ranks have them
+        run_task(task, *parts, Place(context.device, ranks), Report(context.progress, context.run.log))
 
     # Without them another kappa leaves stage 1 as it is; stage 2 depends on them by the edges it comes after.
     index = {key: value for key, value in vars(context.settings.index).items() if key not in OF_EDGES}
@@ -194,13 +179,19 @@ def _stage_step(
     return context.run.step(stage.name, depends, build, after=[after], scratch=[CHECKPOINT])
 
 
+def training_rows_step(context: FitContext, features: FeatureSet) -> Path:
+    """15: the rows to learn from and to validate on, where other processes can open them."""
+
+    def build(folder: Path) -> None:
+        for name, rows in {TRAIN: features.train, VALIDATION: features.validation}.items():
+            write_rows(rows, folder / name)
+
+    return context.run.step("15-training-rows", {}, build, after=[features.folder])
+
+
 def write_clusters(folder: Path, clusters: np.ndarray, words: list[list[str]]) -> None:
     write_tensors(folder / "clusters.safetensors", {"cluster_of_label": clusters})
     write_json(folder / "words.json", {"words": words})
-
-
-def read_clusters(folder: Path) -> np.ndarray:
-    return read_tensors(folder / "clusters.safetensors")[0]["cluster_of_label"]
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ depend on the seed, the member and the stage. W_C of stage 2 is always that of s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from ..core.distributed import ALONE, Ranks
 from ..core.embedding_table import EmbeddingTable
 from ..core.rng import generator
 from ..core.rounding import as_tensor
@@ -28,10 +30,12 @@ from ..index.label_index import LabelIndex
 from ..network.network import Network, SearchSettings
 from ..network.one_versus_all import OneVersusAll
 from ..network.quantization import QuantizedRows
+from ..network.sharding import own_labels
 from .trainer import Stage, TrainingRows
 
 ENCODE_BATCH = 1024
 COLUMNS = 64  # of all label sums that are copied at once
+DRAWN_AT_ONCE = 1 << 16  # labels
 
 
 def new_network(
@@ -43,22 +47,28 @@ def new_network(
     *,
     device: torch.device,
     previous: Network | None = None,
+    ranks: Ranks = ALONE,
 ) -> Network:
-    """A network at the start of a stage: W_C from `previous`, or by the settings; W_L by the settings."""
+    """A network at the start of a stage: W_C from `previous`, or by the settings; W_L by the settings.
+
+    Of several `ranks` each gets the classifiers of its own labels only.
+    """
     settings = stage.settings
     threads = known(settings.run.threads)
     clusters_from, classifiers_from = starts(stage, has_previous=previous is not None)
-    carried = _carried(previous) if previous is not None and classifiers_from == "carried" else None
-    new = np.empty(0, dtype=np.int64) if carried is None else _untrained(carried[0], train.labels)
+    own = own_labels(index.n_labels, ranks)
+    carried = _carried(previous, own) if previous is not None and classifiers_from == "carried" else None
+    new = np.empty(0, dtype=np.int64) if carried is None else _untrained(carried[0], train.labels, own)
     phi = None
-    if "centroids" in (clusters_from, classifiers_from) or len(new):
-        phi = phi_by_label(encoder, train.prepared, train.labels)
+    if "centroids" in (clusters_from, classifiers_from) or any(count for (count,) in ranks.numbers(len(new))):
+        phi = phi_by_label(encoder, train.prepared, train.labels, ranks)
         if settings.encoder.head == "residual":
             phi = phi._replace(length=settings.encoder.radius)  # of all texts but those without words
     if previous is not None:
         clusters = previous.clusters
     elif phi is not None and clusters_from == "centroids":
-        sums_CD = centroid_sums_by_cluster(phi.sums_LD, cluster_of_label, index.n_clusters)
+        sums_CD = centroid_sums_by_cluster(phi.sums_LD, cluster_of_label[own], index.n_clusters)
+        ranks.sum(torch.from_numpy(sums_CD))
         clusters = _cluster_layer(sums_CD, stage.own.gain / phi.length)
     else:
         clusters = random_clusters(index.n_clusters, encoder.dim, _rng(stage, "clusters"))
@@ -70,11 +80,11 @@ def new_network(
     elif phi is not None and classifiers_from == "centroids":
         weights, biases = _from_centroids(phi, stage.own.gain)
     else:
-        drawn = random_classifiers(index.n_labels, encoder.dim, _rng(stage, "classifiers"))
+        drawn = random_classifiers(index.n_labels, encoder.dim, _rng(stage, "classifiers"), own)
         weights, biases = torch.from_numpy(drawn[0]), torch.from_numpy(drawn[1])[:, None]
     dtype = torch.bfloat16 if settings.network.precision == "bfloat16" else torch.float32
     kind = OneVersusAll if settings.network.kind == ONE_VERSUS_ALL else Network
-    return kind(
+    network = kind(
         encoder,
         clusters.to(device),
         index,
@@ -84,6 +94,8 @@ def new_network(
         search_settings(settings),
         threads=threads,
     )
+    network.ranks = ranks
+    return network
 
 
 def starts(stage: Stage, *, has_previous: bool) -> tuple[str, str]:
@@ -118,16 +130,16 @@ def _cluster_layer(sums_CD: np.ndarray, length: float) -> nn.Linear:
     return clusters
 
 
-def _carried(previous: Network) -> tuple[Tensor, Tensor]:
-    """W_L and its biases as the stage before left them."""
+def _carried(previous: Network, own: slice) -> tuple[Tensor, Tensor]:
+    """W_L and its biases as the stage before left them, of some labels."""
     carried = previous.classifier_weights
     weights = as_tensor(carried.rows) if isinstance(carried, QuantizedRows) else carried.values
-    return weights, previous.classifier_biases.values
+    return weights[own], previous.classifier_biases.values[own]
 
 
-def _untrained(weights: Tensor, labels: sp.csr_matrix) -> np.ndarray:
+def _untrained(weights: Tensor, labels: sp.csr_matrix, own: slice) -> np.ndarray:
     """Labels that have a row and no weights: the network before was trained without their rows."""
-    with_rows = np.bincount(labels.indices, minlength=labels.shape[1]) > 0
+    with_rows = np.bincount(labels.indices, minlength=labels.shape[1])[own] > 0
     return np.flatnonzero(with_rows & ~(weights != 0).any(dim=1).cpu().numpy())
 
 
@@ -140,23 +152,35 @@ def _from_centroids(phi: PhiByLabel, gain: float) -> tuple[Tensor, Tensor]:
 class PhiByLabel(NamedTuple):
     """phi of the training rows, summed."""
 
-    sums_LD: np.ndarray  # over the rows of each label, float32
+    sums_LD: np.ndarray  # over the rows of each label (of several ranks: of its own labels), float32
     length: float  # mean length of phi over all rows; 1 if there are none
 
 
 @torch.no_grad()
-def phi_by_label(encoder: Encoder, prepared: Any, labels: sp.csr_matrix) -> PhiByLabel:
-    """One pass over all rows, without holding phi of all of them."""
-    sums = np.zeros((labels.shape[1], encoder.dim), dtype=np.float32)
+def phi_by_label(encoder: Encoder, prepared: Any, labels: sp.csr_matrix, ranks: Ranks = ALONE) -> PhiByLabel:
+    """One pass over all rows, without holding phi of all of them. Several ranks encode a batch each at a time."""
+    own = own_labels(labels.shape[1], ranks)
+    sums = np.zeros((len(range(labels.shape[1])[own]), encoder.dim), dtype=np.float32)
     length = 0.0
-    for start in range(0, labels.shape[0], ENCODE_BATCH):
-        rows = np.arange(start, min(start + ENCODE_BATCH, labels.shape[0]))
-        phi = encoder.encode(prepared, rows).cpu().numpy()
+    for rows, phi in _encoded(encoder, prepared, labels.shape[0], ranks):
         length += float(np.linalg.norm(phi, axis=1).sum())
         share = labels[rows].T.tocsr()
+        share = share if ranks.size == 1 else share[own]
         touched = np.flatnonzero(np.diff(share.indptr))
         sums[touched] += share[touched] @ phi
     return PhiByLabel(sums, length / labels.shape[0] if length else 1.0)
+
+
+def _encoded(encoder: Encoder, prepared: Any, n_rows: int, ranks: Ranks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(row numbers, phi) of all rows, batch by batch, on every rank."""
+    batches = [np.arange(start, min(start + ENCODE_BATCH, n_rows)) for start in range(0, n_rows, ENCODE_BATCH)]
+    for first in range(0, len(batches), ranks.size):
+        together = batches[first : first + ranks.size]
+        own = together[ranks.rank] if ranks.rank < len(together) else np.empty(0, dtype=np.int64)
+        phi = encoder.encode(prepared, own) if len(own) else torch.empty((0, encoder.dim))
+        counts = [len(rows) for rows in together] + [0] * (ranks.size - len(together))
+        whole = ranks.gather(phi.cpu(), counts).numpy()
+        yield from zip(together, np.split(whole, np.cumsum(counts)[: len(together) - 1]), strict=True)
 
 
 def normalized_rows(matrix: np.ndarray) -> np.ndarray:
@@ -192,12 +216,21 @@ def centroid_sums_by_cluster(sums_LD: np.ndarray, cluster_of_label: np.ndarray, 
     return out
 
 
-def random_classifiers(n_labels: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Kaiming-uniform weights and uniform(0, 1) biases, as the authors' program starts."""
-    weights = rng.random((n_labels, dim), dtype=np.float32)  # in place from here: this may be most of the memory
+def random_classifiers(
+    n_labels: int, dim: int, rng: np.random.Generator, own: slice = slice(None)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Kaiming-uniform weights and uniform(0, 1) biases, as the authors' program starts; those of some labels."""
+    mine = np.zeros(n_labels, dtype=bool)
+    mine[own] = True
+    weights, filled = np.empty((int(mine.sum()), dim), dtype=np.float32), 0  # this may be most of the memory
+    for start in range(0, n_labels, DRAWN_AT_ONCE):
+        drawn = rng.random((min(DRAWN_AT_ONCE, n_labels - start), dim), dtype=np.float32)
+        drawn = drawn[mine[start : start + DRAWN_AT_ONCE]]
+        weights[filled : filled + len(drawn)] = drawn
+        filled += len(drawn)
     weights -= np.float32(0.5)
     weights *= np.float32(2.0 / np.sqrt(dim))
-    return weights, rng.random(n_labels, dtype=np.float32)
+    return weights, rng.random(n_labels, dtype=np.float32)[own]
 
 
 def random_clusters(n_clusters: int, dim: int, rng: np.random.Generator) -> nn.Linear:

@@ -2,7 +2,8 @@
 
 Stage 1 and stage 2 differ only in the network they start from. In: a network, training and validation rows. Out, in
 the folder of the step: `network/`, the best weights, and `stage.json`, their metrics and the history of the epochs.
-While a stage lasts, its state is in checkpoint.safetensors.
+While a stage lasts, its state is in the folder `checkpoint`. Several ranks call this together; rank 0 alone writes the
+network and reports.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.devices import tensor_cores, torch_threads
-from ..core.files import write_json
+from ..core.files import restore_replaced, write_json
 from ..core.progress import Progress
 from ..core.settings import StageSettings, known, noise_seed
 from ..network.network import Network
@@ -23,7 +24,7 @@ from ..network.storage import save_network
 from .checkpoint import restore_checkpoint, save_checkpoint
 from .trainer import CHOICE, Callbacks, Stage, Trainer, TrainingPosition, TrainingRows
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint"  # a folder
 WRITE_SHARE = 0.1  # at most this share of the time goes into writing checkpoints
 
 
@@ -59,12 +60,16 @@ def train_stage(
             network, train, validation, stage.own, stage=stage.name, seed=noise_seed(settings),
             callbacks=Callbacks(lambda network: save_network(network, folder / "network"), after_step, after_epoch),
         )  # fmt: skip
+        if network.ranks.is_first:
+            restore_replaced(path)
+        network.ranks.wait()
         if path.exists():
             restore_checkpoint(trainer, path)
             progress.say(f"  {stage.name}: continuing at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
         with torch_threads(threads), tensor_cores(network.device):
             trainer.run()
-    write_json(folder / "stage.json", {"best": best_of(stage.name, trainer.at), "history": trainer.at.history})
+    if network.ranks.is_first:
+        write_json(folder / "stage.json", {"best": best_of(stage.name, trainer.at), "history": trainer.at.history})
 
 
 def best_of(name: str, at: TrainingPosition) -> dict[str, Any]:
@@ -105,15 +110,20 @@ class _Saver:
         self.path, self.interval, self.interruption, self.last = path, interval, interruption, time.monotonic()
 
     def step(self, trainer: Trainer) -> None:
-        due = time.monotonic() - self.last >= self.interval
-        if trainer.between_steps and (due or self.interruption.requested):
-            self._save(trainer)
+        if trainer.between_steps:
+            self._save_if(trainer, time.monotonic() - self.last >= self.interval)
 
     def epoch(self, trainer: Trainer) -> None:
-        if self.interruption.requested and trainer.between_steps:
-            self._save(trainer)
+        if trainer.between_steps:
+            self._save_if(trainer, False)
 
-    def _save(self, trainer: Trainer) -> None:
+    def _save_if(self, trainer: Trainer, due: bool) -> None:
+        """Where a checkpoint is due, by the clock of rank 0, or some rank was interrupted."""
+        ranks = trainer.network.ranks
+        flags = ranks.numbers(int(due and ranks.is_first), int(self.interruption.requested))
+        self.interruption.requested = any(interrupted for _, interrupted in flags)
+        if not any(map(any, flags)):
+            return
         started = time.monotonic()
         save_checkpoint(trainer, self.path)
         self.last = time.monotonic()

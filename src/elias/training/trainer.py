@@ -5,6 +5,9 @@ then linear decay to 0. Weights are averaged over the last part of a stage, and 
 candidate: what is kept is the best of nDCG@5 on the validation rows, or the last weights where there are
 none. Randomness is a function of (seed, stage, epoch, row), so a resumed run repeats an undisturbed one bit
 for bit on a CPU; sums on a GPU are in no fixed order, so there it does so to rounding.
+
+Several ranks (`core/distributed.py`) train one network together: each has its share of the rows of every batch and its
+share of the label classifiers (`network/sharding.py`). The batch, and what is drawn for a row, do not depend on them.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ from ..core.settings import Settings, StageSettings, known
 from ..dataset.rows import KIND_LABEL_TEXT, KIND_TEXT
 from ..encoders.encoder import TrainingContext
 from ..network.network import Batch, Network
-from ..network.searcher import Searcher
+from ..network.sharded_search import search_all
 from .accumulation import GradientSum
+from .gradient_exchange import sum_dense, sum_rows
 from .weight_averaging import AveragedWeights, flush_tables
 
 CHOICE = "nDCG@5"
@@ -101,7 +105,8 @@ class Optimizer:
 
     def __init__(self, network: Network, settings: StageSettings, seed: int = 0) -> None:
         """`seed` is that of the rounding of bfloat16 tables."""
-        self.settings = settings
+        self.settings, self.ranks = settings, network.ranks
+        self.replicated: set[EmbeddingTable] = set()  # every rank has all rows, and makes the same steps
         rates = {
             "encoder": settings.learning_rate_encoder,
             "transformer": settings.learning_rate_transformer,
@@ -122,6 +127,10 @@ class Optimizer:
             table.start()
             table.key = key(seed, name)
             self.table_rates.append((table, rates[group]))
+            if group != "classifiers":
+                self.replicated.add(table)
+            elif self.ranks.size > 1:  # rows have other numbers on every rank
+                table.key = key(seed, name, self.ranks.rank, self.ranks.size)
             if group in late:
                 self.sums[table] = GradientSum(table)
         groups = []
@@ -137,8 +146,9 @@ class Optimizer:
         self.dense = torch.optim.AdamW(groups, lr=0.0, eps=settings.epsilon, fused=fused)
 
     def immediate_rates(self, factor: float) -> dict[EmbeddingTable, float]:
-        """Tables whose rows may step as soon as their gradient is known: where no other batch adds to it."""
-        return {table: factor * rate for table, rate in self.table_rates if table not in self.sums}
+        """Tables whose rows may step as soon as their gradient is known: where no other batch or rank adds to it."""
+        waits = self.sums.keys() | (self.replicated if self.ranks.size > 1 else set())
+        return {table: factor * rate for table, rate in self.table_rates if table not in waits}
 
     def step(self, buffer: GradientBuffer, factor: float, step: int, *, last: bool) -> None:
         """Step number `step` of the stage; what accumulates steps every `accumulate` batches, and at the last one."""
@@ -149,6 +159,7 @@ class Optimizer:
         kept = [] if self.between_steps else [(parameter, parameter.grad) for parameter in self.late_dense]
         for parameter, _ in kept:
             parameter.grad = None
+        sum_dense([p for group in self.dense.param_groups for p in group["params"]], self.ranks)
         self.dense.step()
         self.dense.zero_grad(set_to_none=True)
         for parameter, gradient in kept:
@@ -156,6 +167,8 @@ class Optimizer:
         found = buffer.gradients()
         for table, rate in self.table_rates:
             parts = [(rows, grads) for owner, rows, grads in found if owner is table]
+            if table in self.replicated:
+                parts = sum_rows(table, [_merge(parts)] if len(parts) > 1 else parts, self.ranks)
             if table in self.sums:
                 for rows, grads in parts:
                     self.sums[table].add(rows, grads)
@@ -250,6 +263,7 @@ class Trainer:
         noise = Noise.of(self.seed, self.stage, self.at.epoch)
         size, steps = self.batch_size, range(self.at.step, self.steps_per_epoch)
         batches = [order[step * size : (step + 1) * size] for step in steps]
+        batches = [batch[self.network.ranks.share(len(batch))] for batch in batches]
         started = time.perf_counter()
         for batch in read_ahead(self._read, batches, AHEAD.get(self.network.device.type, 0)):
             loss = self._step(batch, self.parents, noise)
@@ -306,7 +320,7 @@ class Trainer:
         loss = self.network.loss(self.train.prepared, batch, parents, context, self.settings.shortlist_loss_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step(context.buffer, factor, number, last=number + 1 == self.total_steps)
-        return loss.detach()
+        return self.network.ranks.sum(loss.detach())
 
     def _close_epoch(self) -> None:
         at, started = self.at, time.perf_counter()
@@ -336,8 +350,8 @@ class Trainer:
 
     def _consider(self, *, is_mean: bool) -> dict[str, float]:
         """Validate the weights as they are; keep them if they are the best so far."""
-        found = Searcher(self.network).search_all(
-            self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
+        found = search_all(
+            self.network, self.validation.prepared, len(self.validation), 5, excluded=self.validation.excluded
         )
         propensity = PropensityModel(self.label_counts, len(self.texts))
         values = evaluate(found.labels, self.validation.labels, propensity).values
