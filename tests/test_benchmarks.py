@@ -401,9 +401,12 @@ def test_latency(tiny_dataset: Path, stacked_folder: Path, ensemble_folder: Path
     options = ("--data", str(tiny_dataset), "--texts", "20")
     rows = rows_of("latency.py", str(stacked_folder), *options)
     names = ["one text", "tf-idf", "phi and clusters", "candidates and features", "score and top k"]
+    rows, memory = rows[:-3], rows[-3:]
     assert [row["row"].strip() for row in rows] == [*names, "per text in batches of 256"]
     assert all(row["p50 ms"] > 0 for row in rows)
-    assert len(rows_of("latency.py", str(ensemble_folder), *options)) == 2, "an ensemble is timed as a whole"
+    assert 100 < memory[0]["peak MB"] < memory[1]["peak MB"] < 2000
+    assert memory[2]["peak MB"] == sum(path.stat().st_size for path in stacked_folder.rglob("*.*")) / 1e6
+    assert len(rows_of("latency.py", str(ensemble_folder), *options)) == 5, "an ensemble is timed as a whole"
 
 
 def test_plots(tmp_path: Path) -> None:

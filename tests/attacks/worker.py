@@ -64,7 +64,7 @@ class Attacker:
     def targets(self) -> list[str]:
         from attacks.bases import MODELS
 
-        return [*MODELS, "dense", "sparse"]
+        return [name for name in (*MODELS, "dense", "sparse") if self.source(name).is_dir()]
 
     def source(self, name: str) -> Path:
         from attacks.bases import GOLDEN

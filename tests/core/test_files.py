@@ -185,7 +185,7 @@ def test_json_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
             reader(path)
     path.mkdir()
     for reader in (read_json, read_tensors):
-        with pytest.raises(ModelError, match="cannot be read"):
+        with pytest.raises(ModelError, match=r"cannot be read|not a file but"):
             reader(path)
 
 

@@ -64,5 +64,5 @@ def test_predict_re_ranks_a_deeper_list(tiny_model: Model) -> None:
     deep = tiny_model.predict(text, k=100)
     expected = rerank_by_propensity(deep, propensity_of(tiny_model), 0.5, 3)
     assert tiny_model.predict(text, k=3, rare=0.5).named() == expected.named()
-    with pytest.raises(InputError, match=r"rare=2: give a number from 0"):
+    with pytest.raises(InputError, match=r"rare=2.0: give a number from 0"):
         tiny_model.predict(text, rare=2)

@@ -158,7 +158,7 @@ def test_what_is_wrong_is_named(hybrid: HybridEncoder, inputs: Inputs, tmp_path:
         load_encoder(tmp_path)
     hybrid.save(tmp_path)
     write_tensors(tmp_path / "encoder.safetensors", hybrid.bag.arrays() | {"projection": np.zeros((2, 2), np.float32)})
-    with pytest.raises(ModelError, match="does not fit"):
+    with pytest.raises(ModelError, match="do not belong together"):
         load_encoder(tmp_path)
 
 

@@ -13,7 +13,7 @@ from elias.core.files import read_json, read_tensors
 from elias.core.recipes import read_recipe
 from elias.core.settings import Settings
 from elias.dataset import Dataset
-from elias.pipeline import network_steps
+from elias.encoders import load_encoder
 from elias.pipeline.fit import fit_to
 from elias.training import initialization
 from helpers.tiny_bert import DIM, _no_network, tiny_bert
@@ -78,7 +78,7 @@ def test_labels_are_clustered_twice_and_only_the_clusters_are_kept(fitted: Path,
     index = array(run / "30-stage1" / "network", "index.safetensors", "labels")
     clusters = np.repeat(np.arange(4), np.diff(array(run / "30-stage1" / "network", "index.safetensors", "indptr")))
     assert np.array_equal(second[index], clusters)
-    begun = network_steps.load_encoder(run / "10-features" / "encoder")
+    begun = load_encoder(run / "10-features" / "encoder")
     word = "embeddings.word_embeddings.weight"
     pretrained = array(tiny_bert, "model.safetensors", word)
     assert np.array_equal(begun.transformer.state_dict()[word].numpy(), pretrained)  # type: ignore[attr-defined]

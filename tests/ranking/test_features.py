@@ -181,7 +181,7 @@ def test_networks_that_share_parts_are_as_each_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_tables_of_many_labels_are_the_definition_too(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns of 8 bits, which hold coarse values exactly, and margins of 16."""
+    """Columns of 8 bits, which hold coarse values exactly, and margins of 8."""
     monkeypatch.setattr(inverted_index, "QUANTIZED_FROM", 1)
     monkeypatch.setattr(margins, "QUANTIZED_FROM", 1)
     case = random_parts_and_networks(np.random.default_rng(seed), 1, coarse=True)
@@ -190,10 +190,18 @@ def test_tables_of_many_labels_are_the_definition_too(seed: int, monkeypatch: py
     shared = case.parts, case.searchers, case.queries, case.bow, sizes, case.excluded
     (found,) = candidate_features(*shared)
     assert case.parts.inverted_index.table.codes.dtype == np.int8
-    assert case.parts.margins.table.codes.dtype == np.int16
+    assert case.parts.margins.table.codes.dtype == np.int8
     with kernels.reference():
         (expected,) = candidate_features(*shared)
-    assert_same(found, expected, rtol=5e-3, atol=2e-3)
+    rounded = [FEATURES.index("margin"), FEATURES.index("path")]
+    for row in range(N_ROWS):
+        ours, theirs = by_label(found, row), by_label(expected, row)
+        assert ours.keys() == theirs.keys()
+        for label in ours:  # margins are off by up to half a step per word
+            np.testing.assert_allclose(
+                np.delete(ours[label][1:], rounded), np.delete(theirs[label][1:], rounded), rtol=5e-3, atol=2e-3
+            )
+            np.testing.assert_allclose(ours[label][1:], theirs[label][1:], rtol=5e-2, atol=0.3)
 
 
 @given(seed=SEEDS)

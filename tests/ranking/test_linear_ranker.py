@@ -318,6 +318,12 @@ def test_saved_and_loaded_with_refusals(tmp_path: Path) -> None:
     bow, found, labels = problem()
     trained = train_ranker(bow, found, labels, nothing((8, 3)), LinearRankerSettings())
     save_ranker(trained, tmp_path)
+    exact = load_ranker(tmp_path, n_labels=3, n_words=4, coded=False)  # as the published ranker stores it
+    np.testing.assert_array_equal(exact.to_csr().toarray(), trained.to_csr().toarray())
+    with pytest.raises(ModelError, match=r'"ranker\.weights" is float32, not int16'):
+        load_ranker(tmp_path, n_labels=3, n_words=4)
+    trained = trained.coded()
+    save_ranker(trained, tmp_path)
     loaded = load_ranker(tmp_path, n_labels=3, n_words=4)
     assert isinstance(loaded, SparseRows)
     for name, array in trained.arrays("x").items():

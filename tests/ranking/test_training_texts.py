@@ -125,7 +125,7 @@ def test_members_of_an_ensemble_share_the_file(ensemble: Ensemble, ensemble_fold
 def test_a_file_of_another_model_is_refused(stacked_model: Model, tmp_path: Path) -> None:
     stacked_model.save(tmp_path / "copy")
     TrainingTexts.of(TEXTS, None, np.arange(3)).save(tmp_path / "copy")
-    with pytest.raises(ModelError, match=f"{NAME}: does not fit knn.safetensors"):
+    with pytest.raises(ModelError, match=f"{NAME}: (has .* bytes, not the|does not fit)"):
         load_model(tmp_path / "copy")
 
 

@@ -336,7 +336,7 @@ def test_weights_are_averaged_from_the_named_epoch_every_so_many_batches(
     changes = {"stage2.epochs": 50, "stage2.average_from": 0.16, "stage2.average_every": 5, "stage2.evaluate_every": 99}
     trainer = trainer_of(prepared[0].updated(changes), prepared[1])
     moments: list[int] = []
-    monkeypatch.setattr(trainer, "_step", lambda *_: 0.0)
+    monkeypatch.setattr(trainer, "_step", lambda *_: torch.zeros(()))
     monkeypatch.setattr(trainer.mean, "add", lambda _: moments.append(trainer.at.epoch * 7 + trainer.at.step))
     trainer.run()
     assert trainer.total_steps == 350

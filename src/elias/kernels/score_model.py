@@ -162,7 +162,8 @@ def distances(column, reach, out):  # type: ignore[no-untyped-def]
 def standardize(column, mean, inverse, farthest):  # type: ignore[no-untyped-def]
     for place in range(len(column)):
         value = (column[place] - mean) * inverse
-        column[place] = min(max(value, -farthest), farthest)
+        # A number that is none stays none, so that a damaged table is noticed by the answer.
+        column[place] = min(max(value, -farthest), farthest) if value == value else value
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

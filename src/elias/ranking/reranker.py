@@ -28,6 +28,10 @@ from .score_model import ReferenceScores, ScoreModel
 from .training_texts import TrainingTexts
 
 NAME = "ranking.json"
+DAMAGED = (
+    "a candidate has a score that is not a finite number: a table of the model is damaged; "
+    "`elias verify MODEL` names the file"
+)
 
 
 @dataclass(kw_only=True)
@@ -52,6 +56,8 @@ class Reranker:
         `reference`: the candidates that a given list is compared with; None: its own.
         """
         scores = self.score_model(features, reference, threads=self.parts.threads)
+        if not np.isfinite(scores).all():
+            raise ModelError(DAMAGED)
         places, labels, values = self.score_model.top_k(features.labels, scores, k, threads=self.parts.threads)
         parts = self._explained(features, places) if explain else None
         return Predictions(labels=labels, scores=values, parts=parts)
