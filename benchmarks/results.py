@@ -7,8 +7,8 @@ DATA are dataset folders with test rows. Of one with more than 10,000 training r
 without its validation file). The rivals are those of peers.py; `network`, `published` (ELIAS++ as published), `member`
 (the default, 3 seeds) and `members` (an ensemble of 3) are ours. A cell is one system on one dataset, a JSON file in
 CELLS: it is written when it is measured, so an interrupted run continues with the next one. A rival's cell serves as
-long as data, settings and versions are the same; a cell of ours belongs to the last commit that changed src/, and none
-is measured while src/ has changes that are not committed. A cell with another number of threads is measured anew,
+long as data, settings and versions are the same; a cell of ours belongs to the last commit that changed src/ (but for
+the service, the commands and the engines), and none is measured while src/ has changes that are not committed. A cell with another number of threads is measured anew,
 because its times are others.
 
 Tables go between the two marker lines of the page; the rest of the page stays as it is. `--tables` measures nothing.
@@ -48,6 +48,7 @@ COSTS = {  # column: (name in the cell, factor, digits)
     "model MB": ("model_bytes", 1e-6, 1),
     "ms per text": ("batch_ms", 1.0, 2),
 }
+NOT_OF_MODELS = ("server", "cli", "engines")  # what they change, no figure depends on
 KEPT = (*(name for name, _, _ in COSTS.values()), "single_p50_ms", "load_seconds", "calibration_error", "cpu_pressure")
 
 
@@ -124,7 +125,8 @@ def commit_of_source() -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else "?"
 
-    return "" if git("status", "--porcelain", "--", "src") else git("log", "-1", "--format=%h", "--", "src")
+    paths = ("--", "src", *(f":!src/elias/{room}" for room in NOT_OF_MODELS))
+    return "" if git("status", "--porcelain", *paths) else git("log", "-1", "--format=%h", *paths)
 
 
 # Measuring

@@ -53,9 +53,13 @@ def fill_columns(start, stop, words, postings):  # type: ignore[no-untyped-def]
     most = 2.0 ** (8 * postings.codes.itemsize - 1) - 1.0
     for column in range(start, stop):
         first, last = postings.indptr[words[column]], postings.indptr[words[column] + 1]
-        largest = 0.0
+        largest = total = 0.0
         for place in range(first, last):
             largest = max(largest, abs(np.float64(postings.weights[place])))
+            total += postings.weights[place]
+        if not math.isfinite(total):  # of a damaged file: noticed by the answer
+            postings.steps[column] = math.nan
+            continue
         if largest == 0.0:
             continue
         step = 2.0 ** math.ceil(math.log2(largest / most))

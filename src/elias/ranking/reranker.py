@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core import model_schema
+from ..core.errors import ModelError
 from ..core.files import read_json, write_json
 from ..core.predictions import ID_PARTS, PAD, Predictions
 from ..core.schema import check_object
