@@ -8,8 +8,8 @@ without its validation file). The rivals are those of peers.py; `network`, `publ
 (the default, 3 seeds) and `members` (an ensemble of 3) are ours. A cell is one system on one dataset, a JSON file in
 CELLS: it is written when it is measured, so an interrupted run continues with the next one. A rival's cell serves as
 long as data, settings and versions are the same; a cell of ours belongs to the last commit that changed src/ (but for
-the service, the commands and the engines), and none is measured while src/ has changes that are not committed. A cell with another number of threads is measured anew,
-because its times are others.
+the service, the commands and the engines), and none is measured while src/ has changes that are not committed. A cell
+with another number of threads is measured anew, because its times are others.
 
 Tables go between the two marker lines of the page; the rest of the page stays as it is. `--tables` measures nothing.
 """
