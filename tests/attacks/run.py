@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, Queue
@@ -91,8 +91,10 @@ def cases(what: str, targets: Sequence[str], count: int, seed: int) -> Iterator[
         yield {"what": what, "target": targets[number % len(targets)], "seed": seed * 1_000_000 + number}
 
 
-def run_cases(given: Sequence[Case], bases: Path, *, workers: int = 2) -> list[Case]:
-    """What came of each case."""
+def run_cases(
+    given: Sequence[Case], bases: Path, *, workers: int = 2, say: Callable[[Case], None] = lambda case: None
+) -> list[Case]:
+    """What came of each case; `say` is told of each as it ends."""
     waiting: Queue[Case] = Queue()
     for case in given:
         waiting.put(case)
@@ -102,6 +104,7 @@ def run_cases(given: Sequence[Case], bases: Path, *, workers: int = 2) -> list[C
         try:
             while True:
                 done.append(worker(waiting.get_nowait()))
+                say(done[-1])
         except Empty:
             return done
         finally:
@@ -158,15 +161,18 @@ def main() -> int:
         started, results = time.monotonic(), []
         for what in ("models", "datasets", "arrays"):
             given = list(cases(what, targets[what], getattr(options, what), options.seed))
-            results += run_cases(given, Path(folder), workers=options.workers)
-    failures = [result for result in results if is_failure(result)]
-    for result in failures:
-        last = result["said"].strip().splitlines()[-1:] or [""]
-        case = f"{result['what']} {result['target']} {result['seed']}"
-        print(f"{result['outcome']}: {case}: {result['did']}: {last[0][:200]}")
+            results += run_cases(given, Path(folder), workers=options.workers, say=print_failure)
     print(table(results))
     print(f"{time.monotonic() - started:.0f} s, seed {options.seed}")
-    return int(bool(failures))
+    return int(any(map(is_failure, results)))
+
+
+def print_failure(result: Case) -> None:
+    """One line with what repeats the case."""
+    if is_failure(result):
+        last = result["said"].strip().splitlines()[-1:] or [""]
+        case = f"{result['what']} {result['target']} {result['seed']}"
+        print(f"{result['outcome']}: {case}: {result['did']}: {last[0][:200]}", flush=True)
 
 
 if __name__ == "__main__":
