@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     guess = estimate_fit(data, resolved, size)
     if args.json:
         needs = {"memory_bytes": guess.memory_bytes, "gpu_bytes": guess.gpu_bytes, "seconds": round(guess.seconds)}
-        print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False))
+        print(json.dumps({**report.as_dict(), "fit": needs}, ensure_ascii=False, allow_nan=False))
         return 0
     from ..core.progress import duration
 

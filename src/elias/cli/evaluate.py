@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         about = {"seconds": round(found.seconds, 3), "data": data.name, "split": split}
         deciles = {"deciles": [asdict(decile) for decile in found.deciles]} if args.deciles else {}
-        print(json.dumps({**found.metrics.as_dict(), **about, **deciles}, ensure_ascii=False))
+        print(json.dumps({**found.metrics.as_dict(), **about, **deciles}, ensure_ascii=False, allow_nan=False))
         return 0
     print(format_metrics(found.metrics))
     if found.calibration_error is not None:

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         content = _model(model, Path(args.model))
     if args.json:
-        print(json.dumps(content, ensure_ascii=False))
+        print(json.dumps(content, ensure_ascii=False, allow_nan=False))
         return 0
     from ..evaluation.quality import format_quality
 

@@ -254,7 +254,7 @@ def chunks(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
 
 
 def _as_jsonl(own: dict[str, Any], records: list[dict[str, Any]]) -> str:
-    return json.dumps({**own, "labels": _rounded(records)}, ensure_ascii=False) + "\n"
+    return json.dumps({**own, "labels": _rounded(records)}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _as_table(row: InputRow, records: list[dict[str, Any]], note: str = "") -> str:

@@ -57,7 +57,7 @@ class ServiceError(Exception):
         """The body in the format of RFC 9457."""
         title = HTTPStatus(self.status).phrase
         content = {"type": "about:blank", "title": title, "status": self.status, "detail": self.message}
-        return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
 
 
 class ClientGone(Exception):
@@ -66,7 +66,7 @@ class ClientGone(Exception):
 
 def error_body(code: str, message: str, field: str | None = None) -> bytes:
     content: dict[str, Any] = {"error": {"code": code, "message": message, "field": field}}
-    return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
 
 
 def invalid(message: str, field: str | None = None) -> ServiceError:

@@ -52,7 +52,7 @@ class FeedbackFile:
 
     def append(self, row: dict[str, object]) -> None:
         """Store one row. OSError if that fails; the file then is as it was before."""
-        line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
