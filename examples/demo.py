@@ -57,9 +57,11 @@ def main() -> None:
     control_output = args.output.with_name(args.output.name + "-control")
     share_steps(run, control_output.with_name(control_output.name + ".run"))
     progress.say("\nThe control: stage 1 alone, for as many epochs.")
-    held_out = model.about["settings"]["split"]["calibration_rows"]  # the control is trained without these rows too
-    changes = {"ranking.kind": "none", "split.calibration_rows": held_out}
-    changes |= {"stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
+    # Without a ranker other defaults hold, and the control must differ in nothing but its stages.
+    same = ("split.calibration_rows", "split.validation_rows", "encoder.dim", "stage1.batch_size")
+    used = model.about["settings"]
+    changes = {name: used[section][key] for name in same for section, key in [name.split(".")]}
+    changes |= {"ranking.kind": "none", "stage1.epochs": sum(EPOCHS.values()), "stage2.epochs": 0}
     control = train(data, control_output, args.seed, changes, progress)
     control_run = control_output.with_name(control_output.name + ".run")
 
