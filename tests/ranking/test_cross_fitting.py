@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from elias.pipeline.fit import fit_to
 from elias.ranking import cross_fitting as module
 from elias.ranking.cross_fitting import ENOUGH, FOLDS, HeldOutPredictions, fit_score_model
 from elias.ranking.features import FEATURES, Features
+from elias.ranking.score_fit import TrainingCandidates
 from elias.ranking.score_model import LearnedScore
 from helpers.processes import STACKED, content, sets, start, wait_until
 from helpers.processes import elias as run_elias
@@ -93,13 +95,10 @@ def test_a_row_that_was_held_out_twice_is_in_one_inner_fold(monkeypatch: pytest.
     folds = random_predictions(rng, 60, 8), random_predictions(rng, 60, 8, first_row=30)
     held_out = HeldOutPredictions.join(folds)
     trained_on: list[set[int]] = []
-    lines = held_out.features.values[:, FEATURES.index("margin")]
-    number_of = {line.tobytes(): row for line, row in zip(lines, held_out.rows.tolist(), strict=True)}
 
-    def watched(features: Features, *more: object) -> LearnedScore:
-        used = features.values[:, FEATURES.index("margin")]
-        trained_on.append({number_of[line.tobytes()] for line in used})
-        return fit(features, *more)  # type: ignore[arg-type]
+    def watched(candidates: TrainingCandidates, texts: np.ndarray, *more: Any, **named: Any) -> LearnedScore:
+        trained_on.append(set(held_out.rows[texts].tolist()))
+        return fit(candidates, texts, *more, **named)
 
     fit = module.fit_score
     monkeypatch.setattr(module, "fit_score", watched)
@@ -119,7 +118,8 @@ def test_the_score_model_is_that_of_all_rows_whatever_the_threads() -> None:
     one, two = (
         fit_score_model(held_out, QUICK, loss="logistic", seed=5, threads=threads).score_model for threads in (1, 2)
     )
-    whole = module.fit_score(held_out.features, held_out.right, QUICK, 5)
+    candidates = TrainingCandidates.of(held_out.features, held_out.right)
+    whole = module.fit_score(candidates, np.arange(80), QUICK, 5, fast=True)
     for found in (one, two):
         np.testing.assert_array_equal(found(held_out.features), whole(held_out.features))
     assert one.calibration is not None

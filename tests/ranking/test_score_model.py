@@ -16,6 +16,7 @@ from elias.core.settings import ScoreModelSettings
 from elias.ranking.calibration import fit_calibration
 from elias.ranking.features import FEATURES, Features, p_of
 from elias.ranking.linear_ranker import q_of
+from elias.ranking.score_fit import TrainingCandidates, fit_score
 from elias.ranking.score_model import (
     FARTHEST,
     LEAST,
@@ -23,11 +24,9 @@ from elias.ranking.score_model import (
     NAME,
     RANKED,
     RELATIVE,
-    Examples,
     LearnedScore,
     ReferenceScores,
     ScoreModel,
-    fit_score,
     score_inputs,
 )
 
@@ -64,7 +63,12 @@ def random_features(seed: int = 0, rows: int = 40, m: int = 12) -> tuple[Feature
 
 def learned_of(features: Features, right: np.ndarray, units: int = 32, epochs: int = 2) -> LearnedScore:
     settings = ScoreModelSettings(hidden_units=units, epochs=epochs)
-    return fit_score(features, right, settings, 0)
+    return fitted_on(features, right, settings)
+
+
+def fitted_on(features: Features, right: np.ndarray, settings: ScoreModelSettings) -> LearnedScore:
+    """Learned from all rows."""
+    return fit_score(TrainingCandidates.of(features, right), np.arange(len(right)), settings, 0, fast=True)
 
 
 def shifted(reference: ReferenceScores, by: float) -> ReferenceScores:
@@ -210,33 +214,11 @@ def test_inputs_are_standardized_over_real_candidates() -> None:
     np.testing.assert_allclose(w.spread, inputs.std(axis=0), rtol=1e-3, atol=1e-4)
 
 
-def test_a_step_has_every_right_candidate_and_a_sample_of_the_wrong_ones() -> None:
-    features, right = random_features(7, rows=30, m=40)
-    real = features.labels >= 0
-    rows, rng = np.flatnonzero(right.any(axis=1)), np.random.default_rng(0)
-    sampled, whole = Examples(right, real, 5), Examples(right, real, 0)
-    totals = np.zeros(right.shape)
-    for _ in range(2000):
-        columns, y, counts = sampled(rows, rng)
-        np.testing.assert_array_equal(counts[y > 0], 1)
-        np.testing.assert_array_equal(y.sum(axis=1), right[rows].sum(axis=1))
-        np.add.at(totals, (np.broadcast_to(rows[:, None], columns.shape), columns), counts)
-    means = totals[rows] / 2000
-    np.testing.assert_array_equal(means[right[rows]], 1)
-    np.testing.assert_array_equal(means[~real[rows]], 0)
-    wrong = (real & ~right)[rows]
-    assert means[wrong] == pytest.approx(1, abs=0.35), "in the mean, the sample stands for every wrong candidate once"
-    np.testing.assert_allclose((means * wrong).sum(axis=1), wrong.sum(axis=1), rtol=1e-5)
-    columns, y, counts = whole(rows, rng)
-    np.testing.assert_array_equal(np.take_along_axis(right[rows], columns, axis=1), y)
-    np.testing.assert_array_equal(counts, real[rows])
-
-
 @pytest.mark.parametrize("negatives", [None, 4])
 def test_learning_puts_right_labels_first_and_is_repeatable(negatives: int | None) -> None:
     (train, right), (fresh, truth) = random_features(5, rows=400), random_features(6, rows=400)
     settings = ScoreModelSettings(hidden_units=32, epochs=10, negatives=negatives)
-    fitted = fit_score(train, right, settings, 0)
+    fitted = fitted_on(train, right, settings)
 
     def hits(scores: np.ndarray) -> float:
         best = np.where(fresh.labels >= 0, scores, -np.inf).argmax(axis=1)
@@ -244,7 +226,7 @@ def test_learning_puts_right_labels_first_and_is_repeatable(negatives: int | Non
 
     assert hits(fitted(fresh)) > hits(named(fresh)["combined"]) + 0.2
     assert hits(fitted(fresh)) > hits(p_of(fresh)) + 0.05
-    again = fit_score(train, right, settings, 0)
+    again = fitted_on(train, right, settings)
     np.testing.assert_array_equal(again(fresh), fitted(fresh))
 
 
@@ -255,7 +237,7 @@ def test_rows_without_candidates_and_extreme_features_stay_finite() -> None:
     by_name["classifier"][:] = by_name["classifier"].round()
     by_name["cluster_score"][:] = 0.0
     assert np.isfinite(score_inputs(features)).all()
-    fitted = fit_score(features, right & (features.labels >= 0), ScoreModelSettings(hidden_units=32, epochs=2), 0)
+    fitted = fitted_on(features, right & (features.labels >= 0), ScoreModelSettings(hidden_units=32, epochs=2))
     for definition in (False, True):
         with kernels.reference(definition):
             assert np.isfinite(fitted(features)).all()
@@ -264,7 +246,7 @@ def test_rows_without_candidates_and_extreme_features_stay_finite() -> None:
 def test_rows_without_a_right_label_leave_finite_scores() -> None:
     features, right = random_features(7)
     settings = ScoreModelSettings(hidden_units=32, epochs=2)
-    assert np.isfinite(fit_score(features, np.zeros_like(right), settings, 0)(features)).all()
+    assert np.isfinite(fitted_on(features, np.zeros_like(right), settings)(features)).all()
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -272,7 +254,7 @@ def test_rows_without_a_right_label_leave_finite_scores() -> None:
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     features, right = random_features(8)
-    fitted = fit_score(features, right, ScoreModelSettings(hidden_units=32, epochs=2), 0)
+    fitted = fitted_on(features, right, ScoreModelSettings(hidden_units=32, epochs=2))
     curve = fit_calibration(fitted(features), right, features.labels >= 0)
     for whole in (ScoreModel("logistic"), ScoreModel("logistic", fitted), ScoreModel("logistic", fitted, curve)):
         whole.save(tmp_path)

@@ -24,7 +24,8 @@ from ..core.predictions import Predictions
 from ..core.settings import ScoreModelSettings
 from .calibration import cross_calibrated, fit_calibration
 from .features import Features, stack, take
-from .score_model import LearnedScore, ScoreModel, fit_score
+from .score_fit import TrainingCandidates, fit_score
+from .score_model import LearnedScore, ScoreModel
 
 NAME = "held_out.safetensors"
 FOLDS, FOLDS_OF_MANY, MANY = 4, 2, 2000  # inner folds for calibration, by the number of held-out rows
@@ -99,13 +100,13 @@ def fit_score_model(
     row = np.unique(held_out.rows, return_inverse=True)[1]  # a row that was held out twice is in one fold
     fold = row % (FOLDS_OF_MANY if len(right) >= MANY else FOLDS)
     chosen = [fold >= 0, *(fold != number for number in range(fold.max() + 1))]
+    candidates, fast = TrainingCandidates.of(held_out.features, right), kernels.serve()
 
     def learn(number: int, _: int) -> LearnedScore:
         torch.set_num_threads(1)  # of this thread: another number may be left over in it
-        some = held_out.take(chosen[number])
-        return fit_score(some.features, some.right, settings, seed)
+        return fit_score(candidates, np.flatnonzero(chosen[number]), settings, seed, fast=fast)
 
-    # Side by side, each on one thread: torch's own threads spin while they wait, which takes minutes on a busy machine.
+    # Side by side, each on one thread.
     models: list[LearnedScore] = kernels.run_ranges(learn, range(len(chosen) + 1), threads)
     whole, *others = models
     crossed = np.zeros(real.shape, dtype=np.float32)

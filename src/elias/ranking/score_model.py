@@ -7,9 +7,8 @@ Inputs x: log p, z and log yhat from the network's features, every other feature
 its distance to the best candidate of the same text, because whether a score is good depends on the others; and for the
 combined score, the centroid score and the vote log(1 + how many candidates of the text have more).
 
-Learning minimizes the softmax cross-entropy of each right label among itself and the wrong ones (which rank first)
-plus a binary cross-entropy (how certain). The score then becomes a probability (`calibration.py`). In: `Features`, and
-which candidates are right. Out: a score per candidate; JSON on disk.
+It is learned on held-out texts (`score_fit.py`), and becomes a probability (`calibration.py`). In: `Features`. Out: a
+score per candidate; JSON on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from ..core.errors import ModelError
 from ..core.files import read_json, write_json
 from ..core.predictions import PAD
 from ..core.schema import check_object
-from ..core.settings import ScoreModelSettings, known
 from ..kernels.features import CLASSIFIER, CLUSTER_SCORE, EDGE_SCORE, FEATURES
 from ..kernels.score_model import N_INPUTS, RANKED, RELATIVE, Weights, score_rows, top_rows
 from .calibration import NO_CURVE, IsotonicCalibration
@@ -37,7 +35,6 @@ from .linear_ranker import q_of
 NAME = "score_model.json"
 LEAST = 1e-6  # of a probability whose logarithm is taken
 FARTHEST = 6.0  # standard deviations from the mean, where inputs are clipped
-LEARNING_RATE, WEIGHT_DECAY, BATCH = 5e-3, 1e-3, 64
 
 
 class ReferenceScores(NamedTuple):
@@ -207,89 +204,3 @@ class ScoreModel:
             )
         except ValueError as problem:
             raise ModelError(f"{path}: not a score model of elias ({problem}); restore it from a copy") from None
-
-
-def fit_score(features: Features, right: np.ndarray, settings: ScoreModelSettings, seed: int) -> LearnedScore:
-    """Learn the score from candidates [texts, m] and whether each is right."""
-    import torch
-
-    inputs, real = score_inputs(features), features.labels >= 0
-    mean = inputs[real].mean(axis=0)
-    spread = inputs[real].std(axis=0) + np.float32(1e-6)
-    right = right & real
-    rows = np.flatnonzero(right.any(axis=1))  # a text without a right candidate cannot be ranked better
-    x = torch.from_numpy(np.clip((inputs[rows] - mean) / spread, -FARTHEST, FARTHEST)).reshape(-1, N_INPUTS)
-    right = right[rows]
-    examples = Examples(right, real[rows], settings.negatives or 0)
-    generator = torch.Generator().manual_seed(seed)
-    n_units, epochs = known(settings.hidden_units), known(settings.epochs)
-    hidden = torch.randn(N_INPUTS, n_units, generator=generator) / N_INPUTS**0.5
-    units = [torch.zeros(n_units), torch.zeros(n_units)]
-    weights = [torch.zeros(N_INPUTS), hidden, *units, torch.zeros(1)]
-    for weight in weights:
-        weight.requires_grad_()
-    linear, hidden, shift, out, bias = weights
-    optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    steps = epochs * max(1, -(-len(rows) // BATCH))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps + 1)
-    rng = np.random.default_rng(seed)
-    for _ in range(epochs):
-        order = rng.permutation(len(rows))
-        for start in range(0, len(order), BATCH):
-            batch = order[start : start + BATCH]
-            columns, y, counts = examples(batch, rng)
-            x_BMI = x[torch.from_numpy(batch[:, None] * right.shape[1] + columns)]
-            z = x_BMI @ linear + torch.tanh(x_BMI @ hidden + shift) @ out + bias
-            total = _listwise_and_binary_loss(z, torch.from_numpy(y), torch.from_numpy(counts))
-            optimizer.zero_grad()
-            total.backward()
-            optimizer.step()
-            schedule.step()
-    u, w, b, v, last = (weight.detach().numpy().copy() for weight in weights)
-    return LearnedScore(mean, spread, u, w, b, v, float(last[0]))
-
-
-class Examples:
-    """The candidates of a step: all of each text, or the right ones and a random sample of the wrong ones."""
-
-    def __init__(self, right: np.ndarray, real: np.ndarray, negatives: int) -> None:
-        """`right`, `real` [texts, m]; `negatives`: wrong candidates per text and step, 0: all."""
-        self.right, self.real = right, real
-        self.negatives = negatives if negatives < right.shape[1] else 0
-        self.order = np.argsort(np.where(right, 0, np.where(real, 1, 2)), axis=1, kind="stable")  # right, wrong, PAD
-        self.n_right = right.sum(axis=1, keepdims=True)
-        self.n_wrong = real.sum(axis=1, keepdims=True) - self.n_right
-
-    def __call__(self, rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(columns, y, counts) [B, M] of some texts.
-
-        `counts`: how many candidates each one stands for; a sampled one for its share of the wrong ones, 0 at PAD.
-        """
-        if not self.negatives:
-            every = np.broadcast_to(np.arange(self.right.shape[1]), (len(rows), self.right.shape[1]))
-            return every, self.right[rows].astype(np.float32), self.real[rows].astype(np.float32)
-        n_right, n_wrong = self.n_right[rows], self.n_wrong[rows]
-        shown = np.arange(n_right.max(initial=0))
-        y = (shown < n_right).astype(np.float32)
-        drawn = (rng.random((len(rows), self.negatives)) * n_wrong).astype(np.int64)  # with replacement
-        drawn = np.minimum(n_right + drawn, self.order.shape[1] - 1)  # of no effect but where nothing is wrong
-        places = np.concatenate([np.broadcast_to(shown, y.shape), drawn], axis=1)
-        counts = np.repeat(n_wrong / self.negatives, self.negatives, axis=1)
-        columns = np.take_along_axis(self.order[rows], places, axis=1)
-        return columns, np.pad(y, ((0, 0), (0, self.negatives))), np.hstack([y, counts]).astype(np.float32)
-
-
-def _listwise_and_binary_loss(z: Any, y: Any, counts: Any) -> Any:
-    """Softmax cross-entropy of each right label among itself and the wrong ones, plus binary cross-entropy; row means.
-
-    In one softmax over all labels the right ones of a text would compete, which costs P@1 where there are several.
-    """
-    import torch
-    from torch.nn import functional as F
-
-    wrong = (counts > 0) & (y == 0)
-    wrong_sum = torch.logsumexp((z + torch.log(counts)).masked_fill(~wrong, -1e9), dim=1, keepdim=True)
-    n_right = y.sum(1).clamp(min=1.0)
-    listwise = (F.softplus(wrong_sum - z) * y).sum(1) / n_right
-    binary = (F.binary_cross_entropy_with_logits(z, y, reduction="none") * counts).sum(1) / n_right
-    return (listwise + binary).mean()
