@@ -85,10 +85,11 @@ def measure(source: Path, cell: dict[str, Any], changes: dict[str, str], args: a
     for path in used_steps(run):
         inside = "fold/" if path.parent.parent != run else ""
         steps[inside + path.parent.name] += json.loads(path.read_text())["seconds"]
-    metrics = evaluate_model(elias.load(output), data).metrics
+    evaluation = evaluate_model(elias.load(output), data)
     resolved = elias.load(output).about["settings"]
     guess = estimate_fit(data, elias.Settings.from_dict(resolved), data.size()).seconds
-    found = {metric: round(metrics[metric], 3) for metric in METRICS}
+    found: dict[str, float | None] = {metric: round(evaluation[metric], 3) for metric in METRICS}
+    found["calibration error"] = evaluation.calibration_error
     times = {"seconds": round(sum(steps.values()), 1), "wall": round(wall, 1), "estimate": round(guess, 1)}
     return {**found, **times, "steps": {key: round(steps[key], 1) for key in sorted(steps)}}
 

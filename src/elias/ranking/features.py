@@ -100,10 +100,8 @@ class RankingParts:
     @cached_property
     def tables(self) -> WordTables:
         """As the kernels read them."""
-        index = self.inverted_index
-        return WordTables(
-            index.table, self.margins.table, index.label_texts.table, index.mixture, self.knn.table, self.log_counts
-        )
+        margins, index = self.margins.table, self.inverted_index  # what needs most memory is made first
+        return WordTables(index.table, margins, index.label_texts.table, index.mixture, self.knn.table, self.log_counts)
 
     @cached_property
     def scratch(self) -> ScratchPool[WordScratch]:

@@ -24,6 +24,7 @@ from .label_tree import TOP, LabelTree
 from .sparse_rows import QUANTIZED_FROM, SparseRows, coded_columns, csr_arrays, exact_columns, stacked
 
 if TYPE_CHECKING:
+    from ..kernels.inverted_index import Postings
     from ..kernels.margins import MarginSums, MarginTable
 
 COMMON_SHARE = 8  # a word that more than 1 / 16 of the labels have is common
@@ -91,6 +92,9 @@ def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, k
 
     n_labels = len(ranker)
     parts = [labels_and_nodes(tree.rows, n_labels) for tree in trees]
+    of_nodes, node_steps, node_biases = _node_columns([nodes for _, nodes in parts], n_words, kind)
+    for tree in trees:
+        give_back(tree.rows.words, tree.rows.weights)
     matrices = tuple(_arrays(rows) for rows in (ranker, *(leaves for leaves, _ in parts)))
     sizes, largest = sizes_side_by_side(matrices, n_words, COLUMNS)
     common = np.flatnonzero(sizes * COMMON_SHARE > n_labels)
@@ -106,8 +110,6 @@ def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, k
     biases = np.zeros((n_labels, COLUMNS), dtype=np.float32)
     for which, rows in enumerate((ranker, *(leaves for leaves, _ in parts))):
         biases[:, which] = rows.biases
-    nodes = stacked([SparseRows.empty(n_words), *(nodes.decoded() for _, nodes in parts)])
-    of_nodes, node_steps = coded_columns(exact_columns(nodes, NODE_SHARE), kind)
     starts = np.cumsum([0, *(len(nodes) for _, nodes in parts)])  # of the nodes of each tree among all
     numbers = [
         np.where(tree.parents == TOP, TOP, tree.parents - n_labels + start)
@@ -116,9 +118,18 @@ def margin_table(ranker: SparseRows, trees: Sequence[LabelTree], n_words: int, k
     leaf_of = np.stack([found[:n_labels] for found in numbers], axis=1) if trees else np.empty((n_labels, 0))
     parents = np.concatenate([np.empty(0), *(found[n_labels:] for found in numbers)])
     return MarginTable(
-        column_of, codes, steps, indptr, labels, listed, biases, of_nodes, node_steps, nodes.biases,
+        column_of, codes, steps, indptr, labels, listed, biases, of_nodes, node_steps, node_biases,
         np.ascontiguousarray(leaf_of, dtype=np.int32), parents.astype(np.int32),
     )  # fmt: skip
+
+
+def _node_columns(trees: Sequence[SparseRows], n_words: int, kind: np.dtype) -> tuple[Postings, np.ndarray, np.ndarray]:
+    """(nodes of all trees by word, steps of the words, biases).
+
+    Made first: its exact copies of the nodes are gone when the rest of the table is allocated.
+    """
+    nodes = stacked([SparseRows.empty(n_words), *(rows.decoded() for rows in trees)])
+    return *coded_columns(exact_columns(nodes, NODE_SHARE), kind), nodes.biases
 
 
 def labels_and_nodes(rows: SparseRows, n_labels: int) -> tuple[SparseRows, SparseRows]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import model_schema
 from ..core.errors import ModelError
-from ..core.files import read_json, write_json
+from ..core.files import give_back, read_json, write_json
 from ..core.predictions import ID_PARTS, PAD, Predictions
 from ..core.schema import check_object
 from ..kernels.features import FEATURES
@@ -124,10 +124,14 @@ def load_parts(folder: Path, counts: np.ndarray, n_words: int, has: dict[str, in
     """The parts in a folder; `has` as in ranking.json: which there are."""
     size = {"n_labels": len(counts), "n_words": n_words}
     knn = KNN.load(folder, **size, threads=threads) if has["knn"] else KNN.empty(**size)
+    ranker = load_ranker(folder, n_labels=len(counts), n_words=n_words)
+    trees = load_trees(folder, has["label_trees"], **size) if has["label_trees"] else ()
+    for rows in (ranker, *(tree.rows for tree in trees)):
+        give_back(rows.words, rows.weights)  # checked; they are read again when the first text is answered
     return RankingParts(
         inverted_index=InvertedIndex.load(folder, **size, threads=threads),
-        ranker=load_ranker(folder, n_labels=len(counts), n_words=n_words),
-        trees=load_trees(folder, has["label_trees"], **size) if has["label_trees"] else (),
+        ranker=ranker,
+        trees=trees,
         knn=knn,
         counts=counts,
         texts=TrainingTexts.load(folder, n_texts=knn.n_texts),
