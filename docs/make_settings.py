@@ -34,7 +34,7 @@ L is the number of labels with a training row, N the number of training rows.
 | `index.shortlist_size` | 100 x `index.beam_size` |
 | `stage1.epochs` | 300,000 rows, label texts included; 3 to 6 epochs; with folds 3 |
 | `stage2.epochs` | 400,000 rows; 4 to 8 epochs; with folds 4 |
-| `score_model.continued_epochs` | 3 |
+| `score_model.continued_epochs` | 3, up to 10,000 rows 0 |
 | `stage*.batch_size` | N / 50, with folds N / 12; 16 to 512 |
 | `encoder.dim` | 256 with the encoder `bag` under the stacked ranker, else 512 |
 | `network.saved_precision` | int8 under the stacked ranker, else that of training |

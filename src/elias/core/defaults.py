@@ -21,7 +21,7 @@ MOST_FOLDED = 100_000  # training rows from which one split is enough
 DIM, DIM_OF_STACKED = 512, 256  # d; a stacked ranker loses nothing with less
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 40, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
-CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold
+CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold; beyond SMALL rows
 SMALL = 10_000  # training rows up to which folds are thirds, and there are few epochs with a validation file too
 SAMPLED = 32  # wrong candidates per text and step of the score model
 
@@ -106,7 +106,7 @@ def resolve(settings: Settings, size: DataSize) -> Settings:
             beta=settings.index.beta or per_cluster,
             shortlist_size=settings.index.shortlist_size or 100 * settings.index.beam_size,
         ),
-        score_model=_resolve_score_model(settings.score_model, calibration, folds),
+        score_model=_resolve_score_model(settings.score_model, calibration, folds, small=size.rows <= SMALL),
         stage1=_resolve_stage(settings.stage1, epochs1, batch),
         stage2=_resolve_stage(settings.stage2, epochs2, batch),
     )
@@ -161,14 +161,18 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     return rows, folds if rows else 0
 
 
-def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int) -> ScoreModelSettings:
-    """Few rows support few hidden units, and need more passes for the same number of steps."""
+def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, small: bool) -> ScoreModelSettings:
+    """Few rows support few hidden units, and need more passes for the same number of steps.
+
+    A network from the start is better on few rows, and no dearer than the folds were; on many, it is only dearer.
+    """
+    continued = 0 if small else CONTINUED
     units = min(UNITS, max(4, rows // ROWS_PER_UNIT))
     passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, folds) * rows / BATCH))))
     return replace(
         given,
         folds=folds,
-        continued_epochs=CONTINUED if given.continued_epochs is None else given.continued_epochs,
+        continued_epochs=continued if given.continued_epochs is None else given.continued_epochs,
         hidden_units=given.hidden_units or units,
         epochs=given.epochs or passes,
         negatives=SAMPLED if given.negatives is None else given.negatives,

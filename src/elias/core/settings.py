@@ -254,11 +254,12 @@ class ScoreModelSettings:
 
     folds: int | None = setting(
         None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
-        "default: 2 from 400 to 10,000 rows, 1 to 100,000, else 0; 0 with a validation file", low=0,
+        "default: 2 from 400 to 100,000 rows, else 0; 0 with a validation file", low=0,
     )  # fmt: skip
     continued_epochs: int | None = setting(
-        None, "epochs of stage 2 with all rows, from the network of the first fold; 0: a network from the start", low=0
-    )
+        None, "epochs of stage 2 with all rows, from the network of the first fold; 0: a network from the start, the "
+        "default up to 10,000 rows", low=0,
+    )  # fmt: skip
     hidden_units: int | None = setting(None, "units of the learned score; default: 32, or fewer for few rows", low=1)
     epochs: int | None = setting(None, "passes over the held-out rows; default: 40, or more for few rows", low=1)
     negatives: int | None = setting(
