@@ -39,8 +39,9 @@ class Worker:
     """A process that answers one case after the other; after a crash or a hang it is started again."""
 
     def __init__(self, bases: Path) -> None:
-        self.bases, self.process, self.fresh = bases, None, True
+        self.bases, self.fresh = bases, True
         self.process: subprocess.Popen[bytes] | None = None
+        self.printed = tempfile.TemporaryFile()  # noqa: SIM115 (what a process says before it dies)
 
     def __call__(self, case: Case) -> Case:
         if self.process is None:
@@ -48,7 +49,7 @@ class Worker:
             environment = {**os.environ, "PYTHONPATH": path}
             command = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.bases)]
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.printed, env=environment
             )
             self.fresh = True
         assert self.process.stdin is not None
@@ -74,10 +75,17 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        self.close()
-        return {"outcome": outcome, "said": f"exit status {code}", "did": ""}
+        self._close_pipes()
+        self.printed.seek(0)
+        last = self.printed.read()[-1500:].decode(errors="replace")
+        self.printed.truncate(0)
+        return {"outcome": outcome, "said": f"{last}\nexit status {code}", "did": ""}
 
     def close(self) -> None:
+        self._close_pipes()
+        self.printed.close()
+
+    def _close_pipes(self) -> None:
         if self.process is not None:
             for pipe in (self.process.stdin, self.process.stdout):
                 if pipe is not None:

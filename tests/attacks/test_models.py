@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import elias
-from attacks.bases import GOLDEN, MODELS, NARROW
+from attacks.bases import GOLDEN, MODELS, NARROW, TEXTS
 from attacks.mutators import read_arrays, write_arrays
 from attacks.run import cases, is_failure, run_cases
 from elias.cli import main
@@ -87,6 +88,23 @@ def test_an_ensemble_of_two_vocabularies_is_refused() -> None:
     fewer = TfIdf(Vocabulary(words.words.words[1:]), words.idf[1:], min_df=1, max_words=9999, n_texts=words.n_texts)
     with pytest.raises(ModelError, match="member 1 has another vocabulary than member 0"):
         elias.Ensemble([replace(second, vectorizer=fewer), second])
+
+
+@pytest.mark.parametrize("name", ["stacked", "ensemble"])
+def test_a_model_that_is_gone_has_closed_its_files(name: str) -> None:
+    """At once, not when the garbage collector runs: no part of a model refers to itself."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()
+    try:
+        model = elias.load(GOLDEN / name, threads=2)
+        model.predict(TEXTS, k=3, explain=True)
+        files = len(list((GOLDEN / name).rglob("*.safetensors"))) + len(list((GOLDEN / name).rglob("*.npy")))
+        assert len(os.listdir("/proc/self/fd")) <= before + files
+        del model
+        assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        gc.enable()
 
 
 def test_an_id_that_two_labels_have_is_refused(copy: Path) -> None:

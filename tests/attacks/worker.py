@@ -9,6 +9,7 @@ is seen by whoever started the process.
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import json
 import os
@@ -158,6 +159,7 @@ def narrow(on: bool) -> None:
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.enable()  # where a crash happened, to standard error
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what else is printed goes elsewhere
     attacker = Attacker(Path(sys.argv[1]))
