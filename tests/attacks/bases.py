@@ -15,7 +15,14 @@ import scipy.sparse as sp
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "models"
 MODELS = tuple(sorted(path.name for path in GOLDEN.iterdir()))
 NARROW = tuple(f"{name}:narrow" for name in ("stacked", "ensemble"))  # tables as of more than 16,384 labels
-TEXTS = ["python library for arrays", "", "small game with a graphical interface", "qqqqq zzzzz", "a c library " * 50]
+TEXTS = [
+    "python library for arrays",
+    "",
+    "small game with a graphical interface",
+    "qqqqq zzzzz",
+    "a c library " * 50,
+    "w1 w5 w20",
+]
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 6
 VECTOR_SETTINGS: dict[str, Any] = {
     "clustering.clusters": 2, "encoder.dim": 8, "stage1.epochs": 1, "stage2.epochs": 1, "stage1.batch_size": 16,
@@ -38,6 +45,32 @@ def make_vector_models(folder: Path) -> None:
     for name, given in (("dense", x), ("sparse", sp.csr_matrix(np.where(x > 0, x, 0)))):
         if not (folder / name).exists():
             elias.fit(elias.Dataset.from_arrays(given, y), settings=VECTOR_SETTINGS).save(folder / name)
+
+
+TRANSFORMERS: dict[str, dict[str, Any]] = {  # by the name of the model
+    "frozen": {"encoder.kind": "transformer"},
+    "fine-tuned": {"encoder.kind": "transformer", "encoder.frozen": False},
+    "hybrid": {"encoder.kind": "hybrid"},
+}
+
+
+def make_transformer_models(folder: Path) -> list[str]:
+    """Models with a tiny BERT of random weights; the names of their folders."""
+    import elias
+    from helpers.processes import STACKED
+    from helpers.tiny_bert import write_tiny_bert
+
+    if not (folder / "bert").exists():
+        (folder / "bert").mkdir(parents=True)
+        write_tiny_bert(folder / "bert")
+    texts = [f"w{number % 5} w{5 + number % 3} w{20 + number % 20}" for number in range(60)]
+    data = elias.Dataset.from_lists(texts, [[f"label {number % 5}"] for number in range(60)])
+    small = {"encoder.max_length": 16, "clustering.clusters": 2, "split.calibration_rows": 20}
+    for name, changes in TRANSFORMERS.items():
+        if not (folder / name).exists():
+            settings = {**STACKED, **small, **changes, "encoder.model": str(folder / "bert")}
+            elias.fit(data, settings=elias.Settings().updated(settings)).save(folder / name)
+    return list(TRANSFORMERS)
 
 
 def make_datasets(folder: Path) -> list[str]:

@@ -28,7 +28,7 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent / "src"), str(TESTS)]
 
-from attacks.bases import MODELS, NARROW, make_datasets, make_vector_models  # noqa: E402
+from attacks.bases import MODELS, NARROW, make_datasets, make_transformer_models, make_vector_models  # noqa: E402
 
 FIRST, PATIENCE = 400.0, 60.0  # seconds: of the first answer, which may wait for kernels to be compiled, and of others
 BAD = ("crash", "traceback", "hang", "changed")
@@ -122,11 +122,12 @@ def run_cases(
         return [one for done in pool.map(lambda _: work(), range(workers)) for one in done]
 
 
-def make_bases(folder: Path) -> dict[str, list[str]]:
+def make_bases(folder: Path, *, transformers: bool = False) -> dict[str, list[str]]:
     """Everything that is attacked; the targets of each kind."""
     make_vector_models(folder / "models")
+    own = make_transformer_models(folder / "models") if transformers else []
     return {
-        "models": [*MODELS, *NARROW, "dense", "sparse"],
+        "models": own or [*MODELS, *NARROW, "dense", "sparse"],
         "datasets": make_datasets(folder / "datasets"),
         "arrays": ["arrays"],
     }
@@ -157,10 +158,14 @@ def main() -> int:
         parser.add_argument(f"--{what}", type=int, default=0, metavar="N", help=f"mutated {what}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--transformers", action="store_true", help="models with transformer and hybrid encoders")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="copies of this model in place of the small ones")
     parser.add_argument("--case", nargs=3, metavar=("WHAT", "TARGET", "SEED"), help="one case again, in full")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="attacks-") as folder:
-        targets = make_bases(Path(folder))
+        targets = make_bases(Path(folder), transformers=options.transformers)
+        if options.model:
+            targets["models"] = [str(options.model.resolve())]
         if options.case:
             what, target, seed = options.case
             results = run_cases([{"what": what, "target": target, "seed": int(seed)}], Path(folder), workers=1)

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import elias
-from attacks.bases import GOLDEN, MODELS, NARROW, TEXTS
+from attacks.bases import GOLDEN, MODELS, NARROW, TEXTS, make_transformer_models
 from attacks.mutators import read_arrays, write_arrays
 from attacks.run import cases, is_failure, run_cases
 from elias.cli import main
@@ -31,8 +31,8 @@ from helpers.model_files import reseal
 TARGETS = [*MODELS, *NARROW]
 
 
-def failures(count: int, seed: int, folder: Path) -> list[str]:
-    found = run_cases(list(cases("models", TARGETS, count, seed)), folder)
+def failures(count: int, seed: int, folder: Path, targets: Sequence[str] = TARGETS) -> list[str]:
+    found = run_cases(list(cases("models", targets, count, seed)), folder)
     assert len(found) == count
     return [f"{one['target']} {one['seed']}: {one['did']}: {one['said'][-300:]}" for one in found if is_failure(one)]
 
@@ -45,6 +45,11 @@ def test_damaged_models_are_refused_or_answer_as_they_did(tmp_path: Path) -> Non
 @pytest.mark.timeout(3000)
 def test_thousands_of_damaged_models(tmp_path: Path) -> None:
     assert failures(int(os.environ.get("ATTACKS", "3000")), 1, tmp_path) == []
+
+
+@pytest.mark.slow
+def test_damaged_models_with_transformers(tmp_path: Path) -> None:
+    assert failures(300, 0, tmp_path, make_transformer_models(tmp_path / "models")) == []
 
 
 # -- single cases -----------------------------------------------------------------------------------------------------
