@@ -28,7 +28,7 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent / "src"), str(TESTS)]
 
-from attacks.bases import MODELS, NARROW, make_datasets, make_transformer_models, make_vector_models  # noqa: E402
+from attacks.bases import MODELS, NARROW, TRANSFORMERS, make_datasets, make_transformer_models, make_vector_models  # noqa: E402
 
 FIRST, PATIENCE = 400.0, 60.0  # seconds: of the first answer, which may wait for kernels to be compiled, and of others
 BAD = ("crash", "traceback", "hang", "changed")
@@ -122,15 +122,13 @@ def run_cases(
         return [one for done in pool.map(lambda _: work(), range(workers)) for one in done]
 
 
-def make_bases(folder: Path, *, transformers: bool = False) -> dict[str, list[str]]:
-    """Everything that is attacked; the targets of each kind."""
+def make_bases(folder: Path, what: str, *, transformers: bool = False) -> list[str]:
+    """Make what an attack of this kind starts from; the targets."""
+    if what == "datasets":
+        return make_datasets(folder / "datasets")
     make_vector_models(folder / "models")
     own = make_transformer_models(folder / "models") if transformers else []
-    return {
-        "models": own or [*MODELS, *NARROW, "dense", "sparse"],
-        "datasets": make_datasets(folder / "datasets"),
-        "arrays": ["arrays"],
-    }
+    return ["arrays"] if what == "arrays" else own or [*MODELS, *NARROW, "dense", "sparse"]
 
 
 def is_failure(result: Case) -> bool:
@@ -163,18 +161,21 @@ def main() -> int:
     parser.add_argument("--case", nargs=3, metavar=("WHAT", "TARGET", "SEED"), help="one case again, in full")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="attacks-") as folder:
-        targets = make_bases(Path(folder), transformers=options.transformers)
-        if options.model:
-            targets["models"] = [str(options.model.resolve())]
         if options.case:
             what, target, seed = options.case
+            make_bases(Path(folder), what, transformers=target in TRANSFORMERS)
             results = run_cases([{"what": what, "target": target, "seed": int(seed)}], Path(folder), workers=1)
             print(json.dumps(results[0], indent=1).replace("\\n", "\n"))
             return int(is_failure(results[0]))
         started, results = time.monotonic(), []
         for what in ("models", "datasets", "arrays"):
-            given = list(cases(what, targets[what], getattr(options, what), options.seed))
-            results += run_cases(given, Path(folder), workers=options.workers, say=print_failure)
+            count = getattr(options, what)
+            if count:
+                targets = make_bases(Path(folder), what, transformers=options.transformers)
+                if what == "models" and options.model:
+                    targets = [str(options.model.resolve())]
+                given = list(cases(what, targets, count, options.seed))
+                results += run_cases(given, Path(folder), workers=options.workers, say=print_failure)
     print(table(results))
     print(f"{time.monotonic() - started:.0f} s, seed {options.seed}")
     return int(any(map(is_failure, results)))
