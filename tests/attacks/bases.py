@@ -15,14 +15,7 @@ import scipy.sparse as sp
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "models"
 MODELS = tuple(sorted(path.name for path in GOLDEN.iterdir()))
 NARROW = tuple(f"{name}:narrow" for name in ("stacked", "ensemble"))  # tables as of more than 16,384 labels
-TEXTS = [
-    "python library for arrays",
-    "",
-    "small game with a graphical interface",
-    "qqqqq zzzzz",
-    "a c library " * 50,
-    "w1 w5 w20",
-]
+TEXTS = ["python library for arrays", "", "small game with a graphical interface", "qqqqq zzzzz", "a c library " * 50]
 N_ROWS, N_FEATURES, N_LABELS = 60, 12, 6
 VECTOR_SETTINGS: dict[str, Any] = {
     "clustering.clusters": 2, "encoder.dim": 8, "stage1.epochs": 1, "stage2.epochs": 1, "stage1.batch_size": 16,
