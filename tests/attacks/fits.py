@@ -205,15 +205,17 @@ def main() -> int:
         tallies: dict[str, Tally] = {}
         if options.full_disks:
             tallies["full disk"] = fill_disks(fit, work)
+            print(shown("full disk", tallies["full disk"]), flush=True)
         if options.kills:
             tallies["kill -9"] = kill_fits(fit, options.kills, options.per_fit, Random(options.seed), work)
-    print("| | attacks | fits | another model, or no clear error |\n|---|---|---|---|")
-    for name, tally in tallies.items():
-        print(f"| {name} | {len(tally.where)} | {tally.fits} | {len(tally.problems)} |")
-        print(f"<!-- {dict(Counter(tally.where))} -->")
-        for problem in tally.problems:
-            print(problem)
+            print(shown("kill -9", tallies["kill -9"]), flush=True)
     return int(any(tally.problems for tally in tallies.values()))
+
+
+def shown(name: str, tally: Tally) -> str:
+    """A row of the table in docs/explanation/reliability.md, then the steps and the problems."""
+    row = f"| {name} | {len(tally.where)} | {tally.fits} | {len(tally.problems)} |"
+    return "\n".join([row, f"met: {dict(Counter(tally.where))}", *tally.problems])
 
 
 if __name__ == "__main__":
