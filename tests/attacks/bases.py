@@ -40,6 +40,32 @@ def make_vector_models(folder: Path) -> None:
             elias.fit(elias.Dataset.from_arrays(given, y), settings=VECTOR_SETTINGS).save(folder / name)
 
 
+TRANSFORMERS: dict[str, dict[str, Any]] = {  # by the name of the model
+    "frozen": {"encoder.kind": "transformer"},
+    "fine-tuned": {"encoder.kind": "transformer", "encoder.frozen": False},
+    "hybrid": {"encoder.kind": "hybrid"},
+}
+
+
+def make_transformer_models(folder: Path) -> list[str]:
+    """Models with a tiny BERT of random weights; the names of their folders."""
+    import elias
+    from helpers.processes import STACKED
+    from helpers.tiny_bert import write_tiny_bert
+
+    if not (folder / "bert").exists():
+        (folder / "bert").mkdir(parents=True)
+        write_tiny_bert(folder / "bert")
+    texts = [f"w{number % 5} w{5 + number % 3} w{20 + number % 20}" for number in range(60)]
+    data = elias.Dataset.from_lists(texts, [[f"label {number % 5}"] for number in range(60)])
+    small = {"encoder.max_length": 16, "clustering.clusters": 2, "split.calibration_rows": 20}
+    for name, changes in TRANSFORMERS.items():
+        if not (folder / name).exists():
+            settings = {**STACKED, **small, **changes, "encoder.model": str(folder / "bert")}
+            elias.fit(data, settings=elias.Settings().updated(settings)).save(folder / name)
+    return list(TRANSFORMERS)
+
+
 def make_datasets(folder: Path) -> list[str]:
     """One small dataset in every layout that is read; the names of the folders."""
     rng = Random(0)

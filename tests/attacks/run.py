@@ -28,7 +28,7 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent / "src"), str(TESTS)]
 
-from attacks.bases import MODELS, NARROW, make_datasets, make_vector_models  # noqa: E402
+from attacks.bases import MODELS, NARROW, TRANSFORMERS, make_datasets, make_transformer_models, make_vector_models  # noqa: E402
 
 FIRST, PATIENCE = 400.0, 60.0  # seconds: of the first answer, which may wait for kernels to be compiled, and of others
 BAD = ("crash", "traceback", "hang", "changed")
@@ -39,8 +39,9 @@ class Worker:
     """A process that answers one case after the other; after a crash or a hang it is started again."""
 
     def __init__(self, bases: Path) -> None:
-        self.bases, self.process, self.fresh = bases, None, True
+        self.bases, self.fresh = bases, True
         self.process: subprocess.Popen[bytes] | None = None
+        self.printed = tempfile.TemporaryFile()  # noqa: SIM115 (what a process says before it dies)
 
     def __call__(self, case: Case) -> Case:
         if self.process is None:
@@ -48,7 +49,7 @@ class Worker:
             environment = {**os.environ, "PYTHONPATH": path}
             command = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.bases)]
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.printed, env=environment
             )
             self.fresh = True
         assert self.process.stdin is not None
@@ -74,10 +75,17 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        self.close()
-        return {"outcome": outcome, "said": f"exit status {code}", "did": ""}
+        self._close_pipes()
+        self.printed.seek(0)
+        last = self.printed.read()[-1500:].decode(errors="replace")
+        self.printed.truncate(0)
+        return {"outcome": outcome, "said": f"{last}\nexit status {code}", "did": ""}
 
     def close(self) -> None:
+        self._close_pipes()
+        self.printed.close()
+
+    def _close_pipes(self) -> None:
         if self.process is not None:
             for pipe in (self.process.stdin, self.process.stdout):
                 if pipe is not None:
@@ -114,14 +122,13 @@ def run_cases(
         return [one for done in pool.map(lambda _: work(), range(workers)) for one in done]
 
 
-def make_bases(folder: Path) -> dict[str, list[str]]:
-    """Everything that is attacked; the targets of each kind."""
+def make_bases(folder: Path, what: str, *, transformers: bool = False) -> list[str]:
+    """Make what an attack of this kind starts from; the targets."""
+    if what == "datasets":
+        return make_datasets(folder / "datasets")
     make_vector_models(folder / "models")
-    return {
-        "models": [*MODELS, *NARROW, "dense", "sparse"],
-        "datasets": make_datasets(folder / "datasets"),
-        "arrays": ["arrays"],
-    }
+    own = make_transformer_models(folder / "models") if transformers else []
+    return ["arrays"] if what == "arrays" else own or [*MODELS, *NARROW, "dense", "sparse"]
 
 
 def is_failure(result: Case) -> bool:
@@ -149,19 +156,26 @@ def main() -> int:
         parser.add_argument(f"--{what}", type=int, default=0, metavar="N", help=f"mutated {what}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--transformers", action="store_true", help="models with transformer and hybrid encoders")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="copies of this model in place of the small ones")
     parser.add_argument("--case", nargs=3, metavar=("WHAT", "TARGET", "SEED"), help="one case again, in full")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="attacks-") as folder:
-        targets = make_bases(Path(folder))
         if options.case:
             what, target, seed = options.case
+            make_bases(Path(folder), what, transformers=target in TRANSFORMERS)
             results = run_cases([{"what": what, "target": target, "seed": int(seed)}], Path(folder), workers=1)
             print(json.dumps(results[0], indent=1).replace("\\n", "\n"))
             return int(is_failure(results[0]))
         started, results = time.monotonic(), []
         for what in ("models", "datasets", "arrays"):
-            given = list(cases(what, targets[what], getattr(options, what), options.seed))
-            results += run_cases(given, Path(folder), workers=options.workers, say=print_failure)
+            count = getattr(options, what)
+            if count:
+                targets = make_bases(Path(folder), what, transformers=options.transformers)
+                if what == "models" and options.model:
+                    targets = [str(options.model.resolve())]
+                given = list(cases(what, targets, count, options.seed))
+                results += run_cases(given, Path(folder), workers=options.workers, say=print_failure)
     print(table(results))
     print(f"{time.monotonic() - started:.0f} s, seed {options.seed}")
     return int(any(map(is_failure, results)))

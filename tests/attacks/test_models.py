@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import elias
-from attacks.bases import GOLDEN, MODELS, NARROW
+from attacks.bases import GOLDEN, MODELS, NARROW, TEXTS, make_transformer_models
 from attacks.mutators import read_arrays, write_arrays
 from attacks.run import cases, is_failure, run_cases
 from elias.cli import main
@@ -30,8 +31,8 @@ from helpers.model_files import reseal
 TARGETS = [*MODELS, *NARROW]
 
 
-def failures(count: int, seed: int, folder: Path) -> list[str]:
-    found = run_cases(list(cases("models", TARGETS, count, seed)), folder)
+def failures(count: int, seed: int, folder: Path, targets: Sequence[str] = TARGETS) -> list[str]:
+    found = run_cases(list(cases("models", targets, count, seed)), folder)
     assert len(found) == count
     return [f"{one['target']} {one['seed']}: {one['did']}: {one['said'][-300:]}" for one in found if is_failure(one)]
 
@@ -44,6 +45,11 @@ def test_damaged_models_are_refused_or_answer_as_they_did(tmp_path: Path) -> Non
 @pytest.mark.timeout(3000)
 def test_thousands_of_damaged_models(tmp_path: Path) -> None:
     assert failures(int(os.environ.get("ATTACKS", "3000")), 1, tmp_path) == []
+
+
+@pytest.mark.slow
+def test_damaged_models_with_transformers(tmp_path: Path) -> None:
+    assert failures(300, 0, tmp_path, make_transformer_models(tmp_path / "models")) == []
 
 
 # -- single cases -----------------------------------------------------------------------------------------------------
@@ -87,6 +93,23 @@ def test_an_ensemble_of_two_vocabularies_is_refused() -> None:
     fewer = TfIdf(Vocabulary(words.words.words[1:]), words.idf[1:], min_df=1, max_words=9999, n_texts=words.n_texts)
     with pytest.raises(ModelError, match="member 1 has another vocabulary than member 0"):
         elias.Ensemble([replace(second, vectorizer=fewer), second])
+
+
+@pytest.mark.parametrize("name", ["stacked", "ensemble"])
+def test_a_model_that_is_gone_has_closed_its_files(name: str) -> None:
+    """At once, not when the garbage collector runs: no part of a model refers to itself."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()
+    try:
+        model = elias.load(GOLDEN / name, threads=2)
+        model.predict(TEXTS, k=3, explain=True)
+        files = len(list((GOLDEN / name).rglob("*.safetensors"))) + len(list((GOLDEN / name).rglob("*.npy")))
+        assert len(os.listdir("/proc/self/fd")) <= before + files
+        del model
+        assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        gc.enable()
 
 
 def test_an_id_that_two_labels_have_is_refused(copy: Path) -> None:

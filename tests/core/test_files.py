@@ -123,6 +123,29 @@ def test_memory_that_is_given_back_is_read_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays["numbers"], numbers)
 
 
+def test_given_back_are_whole_pages_of_the_array_alone(tmp_path: Path) -> None:
+    """Arrays of a file share a map; what was written to one stays when another is given back."""
+    sizes = {"before": 3, "large": 5000, "after": 3}
+    write_tensors(tmp_path / "x", {name: np.arange(size, dtype=np.float32) for name, size in sizes.items()})
+    arrays, _ = read_tensors(tmp_path / "x")
+    for name in ("before", "after"):
+        arrays[name] += 1
+    give_back(arrays["large"], arrays["before"])
+    for name, size in sizes.items():
+        assert arrays[name].tolist() == (np.arange(size) + (name != "large")).tolist()
+
+
+def test_a_mapped_file_holds_one_descriptor(tmp_path: Path) -> None:
+    """A map keeps its descriptor open: one per array ran into the limit of 1,024 after some twenty models."""
+    write_tensors(tmp_path / "x", {f"array {number}": np.arange(10) for number in range(20)})
+    before = len(os.listdir("/proc/self/fd"))
+    arrays, _ = read_tensors(tmp_path / "x")
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(arrays) == 20
+    del arrays
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
 @pytest.mark.parametrize("dtype", [*"fdeilhb", "u1", "?"])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (4, 0), (1, 2, 3)])
 def test_tensors_survive_writing_and_reading(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:

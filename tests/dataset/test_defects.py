@@ -339,3 +339,15 @@ def test_many_defects_are_collected_in_one_pass(tmp_path: Path) -> None:
     assert [error.line for error in collect_defects(tmp_path / "train.txt")] == [2, 4]
     (tmp_path / "fine.jsonl").write_text(GOOD)
     assert collect_defects(tmp_path / "fine.jsonl") == []
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_file_that_is_a_hole_is_one_defect(tmp_path: Path, second: bool) -> None:
+    """200 GiB of NUL were read piece by piece, each a defect that kept its piece: memory ran out before the end."""
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"text": "a", "labels": ["b"]}\n' * second)
+    with open(path, "r+b") as file:
+        file.truncate(200 << 30)
+    found = [(error.line, error.message.partition(";")[0]) for error in collect_defects(tmp_path, limit=1000)]
+    assert found[0] == (1 + second, "NUL byte at position 1")
+    assert len(found) <= 2

@@ -6,14 +6,16 @@ import gzip
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import elias
-from elias.core.errors import InputError, SettingsError
+from elias.core.errors import InputError, ModelError, SettingsError
 from elias.core.files import read_tensors
 from elias.core.settings import EncoderSettings
 from elias.encoders import Inputs, load_encoder
@@ -183,6 +185,29 @@ def test_bfloat16_is_close(make: Make, tmp_path: Path, frozen: bool) -> None:
     assert (torch.cosine_similarity(phi, expected) > 0.995).all()
     half.encode(prepared, ROWS, context_on(ROWS)).sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in half.module().parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("tokenizer.json", lambda c: c["model"]["vocab"].pop("[UNK]"), "does not cut a text into tokens .*restore it"),
+        ("tokenizer.json", lambda c: c["model"]["vocab"].update(w1=50), "has the token 50, but .* has 50 embeddings"),
+        ("config.json", lambda c: c.update(pad_token_id=0.5), "cannot be used as an encoder: .*pad_token_id"),
+    ],
+)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_damaged_files_of_a_transformer_are_named(
+    make: Make, tmp_path: Path, frozen: bool, name: str, change: Callable[[Any], object], says: str
+) -> None:
+    """Each was a traceback of tokenizers, torch or huggingface_hub."""
+    make(frozen=frozen).save(tmp_path / "encoder")
+    path = tmp_path / "encoder" / "transformer" / name
+    content = json.loads(path.read_text())
+    change(content)
+    path.unlink()  # may be a link to the file of another model
+    path.write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=says):
+        load_encoder(tmp_path / "encoder").prepare(Inputs(texts=["w1 unknown"]))
 
 
 def test_a_hybrid_model_is_fitted_saved_and_loaded(tiny_bert: Path, tmp_path: Path) -> None:

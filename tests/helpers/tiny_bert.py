@@ -37,8 +37,12 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as save_pretrained makes it: 2 layers, 16 dimensions, 50 words; read only."""
-    folder = tmp_path_factory.mktemp("tiny-bert")
+    """The folder of one; read only."""
+    return write_tiny_bert(tmp_path_factory.mktemp("tiny-bert"))
+
+
+def write_tiny_bert(folder: Path) -> Path:
+    """A folder as save_pretrained makes it: 2 layers, 16 dimensions, 50 words."""
     vocabulary = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elias
+from attacks.bases import GOLDEN
 from elias.core.checksums import sealed
 from elias.core.defaults import DataSize, resolve
 from elias.core.errors import InputError, ModelError, RunError
@@ -192,6 +193,23 @@ def test_a_member_without_calibration_takes_the_probabilities_away(stacked_model
     assert not mixed.gives_probabilities
     with pytest.raises(InputError, match="not probabilities"):
         mixed.predict(["a"], threshold=0.5)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_parts_of_members_with_other_rankers(first: int) -> None:
+    """A part that a member does not have is 0; with the richer member first it was a KeyError."""
+    ensemble = elias.load(GOLDEN / "tree", threads=2)
+    assert isinstance(ensemble, Ensemble)
+    calibrated = ensemble.members[0]
+    members = [calibrated, replace(calibrated, reranker=None)]
+    found = Ensemble([members[first], members[1 - first]]).predict(["python library"], k=3, explain=True)
+    alone = calibrated.predict(["python library"], k=100, explain=True)
+    assert found.parts is not None
+    assert alone.parts is not None
+    for rank, label in enumerate(found.labels[0]):
+        from_first = found.parts["member"][0, rank] == first  # `first`: the number of the richer member
+        wanted = alone.parts["tree"][0, alone.labels[0] == label].tolist() if from_first else [0.0]
+        assert found.parts["tree"][0, rank].tolist() in wanted
 
 
 def test_members_read_the_same_words(stacked_model: Model, tiny_model: Model) -> None:

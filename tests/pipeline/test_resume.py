@@ -67,7 +67,9 @@ def test_killed_in_every_step_it_is_the_same_model(tiny_model_folder: Path, tiny
         json.loads(line)
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(tiny_model_folder: Path, tiny_dataset: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_run_that_goes_on_unless_a_bit_flipped(
+    tiny_model_folder: Path, tiny_dataset: Path, tmp_path: Path
+) -> None:
     output, run = tmp_path / "model", tmp_path / "model.run"
     process = start("fit", tiny_dataset, "-o", output, "--quiet", *sets(SMALL), *EVERY_STEP)
     wait_until(under_way(run, "30-stage1", 1, 2), process)
@@ -76,7 +78,15 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_model_folder: Path, tiny_dataset:
     assert (process.returncode, out) == (130, "")
     assert one_line(err)
     assert "run the same command again to continue" in err
-    assert (run / "30-stage1.part" / CHECKPOINT / REPLICATED).exists()
+    state = run / "30-stage1.part" / CHECKPOINT / REPLICATED
+    whole = state.read_bytes()
+    state.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    done = elias("fit", tiny_dataset, "-o", output, "--quiet", *sets(SMALL))
+    assert (done.returncode, done.stdout) == (6, "")
+    assert one_line(done.stderr)
+    assert f"{state}: its content is not what was written" in done.stderr
+    assert not output.exists()
+    state.write_bytes(whole)
     done = elias("fit", tiny_dataset, "-o", output, *sets(SMALL))
     assert done.returncode == 0, done.stderr
     assert "30-stage1: continuing at epoch 2" in done.stderr

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,28 @@ def test_the_reference_implementation_trains_as_the_kernels_do(
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
     for name, value in weights[0].items():
         np.testing.assert_allclose(value, weights[1][name], rtol=1e-3, atol=2e-4, err_msg=name)
+
+
+def test_a_checkpoint_with_a_flipped_bit_is_refused(prepared: tuple[Settings, FeatureSet], tmp_path: Path) -> None:
+    """Wherever it is: in weights, optimizer state or position, in the length or the text of the header."""
+    path, draw = tmp_path / "checkpoint", Random(0)
+    trainer = trainer_of(*prepared)
+    save_checkpoint(trainer, path)
+    files = sorted(path.iterdir())
+    assert [file.name for file in files] == [REPLICATED, "shard-0-of-1.safetensors"]
+    for file in files:
+        whole = file.read_bytes()
+        header = 8 + int.from_bytes(whole[:8], "little")
+        places = [*range(8), header, len(whole) - 1]
+        places += [draw.randrange(*part) for part in ((8, header), (header, len(whole))) for _ in range(30)]
+        for place in places:
+            raw = bytearray(whole)
+            raw[place] ^= 1 << draw.randrange(8)
+            file.write_bytes(bytes(raw))
+            with pytest.raises(RunError, match=f"{file.name}: .*remove the folder {path} to start the stage again"):
+                restore_checkpoint(trainer, path)
+        file.write_bytes(whole)
+    restore_checkpoint(trainer, path)
 
 
 def test_a_checkpoint_of_another_network_is_refused(prepared: tuple[Settings, FeatureSet], tmp_path: Path) -> None:

@@ -261,10 +261,11 @@ def read_tensors(path: Path, error: type[EliasError] = ModelError) -> tuple[dict
             if not 2 <= length <= min(size - 8, LONGEST_HEADER):
                 raise ValueError("its header does not fit the file")
             header = json.loads(file.read(length))
+            whole = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
             raise ValueError("its metadata are not texts")
-        return {name: _mapped(path, entry, 8 + length, size) for name, entry in header.items()}, metadata
+        return {name: _view(whole, entry, 8 + length) for name, entry in header.items()}, metadata
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError) as problem:
         raise error(f"{path}: not a whole safetensors file ({_short(problem)}); restore it from a copy") from None
     except OSError as problem:
@@ -276,26 +277,33 @@ def _short(problem: BaseException) -> str:
     return said if len(said) <= 120 else said[:117] + "..."
 
 
-def _mapped(path: Path, entry: Mapping[str, Any], base: int, size: int) -> np.ndarray:
+def _view(whole: mmap.mmap, entry: Mapping[str, Any], base: int) -> np.ndarray:
+    """An array of a mapped file. All of a file share one map, for each map holds a file descriptor."""
     dtype, shape, place = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), list(entry["data_offsets"])
     if not all(type(number) is int and number >= 0 for number in (*shape, *place)) or len(place) != 2:
         raise ValueError("a shape or a place is not of whole numbers")
     start, stop = place
-    if not start <= stop <= size - base or stop - start != dtype.itemsize * math.prod(shape):
+    if not start <= stop <= len(whole) - base or stop - start != dtype.itemsize * math.prod(shape):
         raise ValueError("an array reaches past its end")
-    if start == stop:  # an empty file region cannot be mapped
+    if start == stop:
         return np.empty(shape, dtype)
-    return np.memmap(path, dtype=dtype, mode="c", offset=base + start, shape=shape).view(np.ndarray)
+    return np.ndarray(shape, dtype, buffer=whole, offset=base + start)
 
 
 def give_back(*arrays: np.ndarray) -> None:
     """Release the memory of memory-mapped arrays that were only read; they are read from the file when used again."""
     for array in arrays:
-        mapped: Any = array
-        while isinstance(mapped, np.ndarray):
-            mapped = mapped.base
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        mapped: Any = owner.base
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
+            # Whole pages of this array: what shares its first and last page may have been written.
+            at = owner.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+            start = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+            length = (at + owner.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+            if length > 0:
+                mapped.madvise(mmap.MADV_DONTNEED, start, length)
 
 
 class FolderLock:

@@ -80,7 +80,8 @@ class ReadLog:
     def defect(self, error: DataError) -> None:
         if self._limit is None:
             raise error
-        self.defects.append(error)
+        error.__context__ = None  # the decoder's error and the traceback would keep the line, which may be long
+        self.defects.append(error.with_traceback(None))
         if len(self.defects) >= self._limit:
             raise EnoughDefects
 

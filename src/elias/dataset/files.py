@@ -135,6 +135,8 @@ def raw_lines(file: Path) -> Iterator[bytes]:
             while line := _whole_line(stream):
                 number += 1
                 yield line
+                if len(line) >= PIECE and b"\0" in line and not line.endswith(b"\n"):
+                    return  # no text: the rest would be one defect per piece, without end for a file that is a hole
         except EOFError:
             message = "the gzip file ends too early (an interrupted download?); fetch it again, test it with gzip -t"
             raise DataError(message, file=file, line=number + 1) from None

@@ -76,7 +76,7 @@ def open_folder(folder: Path, error: type[EliasError] = InputError) -> Pretraine
     try:
         model = _weights(transformers, folder)
         tokenizer = _tokenizer(transformers, folder)
-    except _PROBLEMS as problem:
+    except Exception as problem:  # transformers checks a configuration with errors of huggingface_hub's own
         raise error(f"{folder}: cannot be used as an encoder: {_first_line(problem)}") from None
     positions = getattr(model.config, "max_position_embeddings", None)
     limits = [positions, _tokenizer_config(folder).get("model_max_length")]

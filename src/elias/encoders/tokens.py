@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from ..core.errors import RunError
+from ..core.errors import ModelError, RunError
 from ..core.files import read_json, remove, replacing, write_json
 
 TEXTS_AT_ONCE = 2048
@@ -122,7 +122,12 @@ def _cut(
     lengths = np.zeros(len(texts) + 1, dtype=np.int64)
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         piece = [_encodable(text) for text in texts[start : start + TEXTS_AT_ONCE]]
-        rows = [encoding.ids or [pad] for encoding in tokenizer.encode_batch_fast(piece)]
+        try:
+            rows = [encoding.ids or [pad] for encoding in tokenizer.encode_batch_fast(piece)]
+        except Exception as problem:  # tokenizers raises nothing narrower, here for a vocabulary without [UNK]
+            said = " ".join(str(problem).split())
+            message = f"tokenizer.json of the encoder does not cut a text into tokens ({said}); restore it from a copy"
+            raise ModelError(message) from None
         lengths[start + 1 : start + 1 + len(rows)] = [len(row) for row in rows]
         keep(np.fromiter((number for row in rows for number in row), dtype=np.int32))
         progress(start + len(rows), len(texts))

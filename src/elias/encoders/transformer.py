@@ -15,7 +15,7 @@ Shapes: B batch, W longest text of the batch, D dimension.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,11 @@ class TransformerEncoder:
         if inputs.texts is None:
             raise InputError("this model reads texts, and was given vectors")
         if not self.frozen:
-            return tokenize_texts(inputs.texts, self.tokenizer, self.pad, folder, progress)
+            return self._tokens(inputs.texts, folder, progress)
         texts, shape = inputs.texts, (len(inputs.texts), self.dim)
         dtype = np.dtype(np.float16 if self.in_bfloat16 else np.float32)
         if folder is None or not len(texts):
-            tokens = tokenize_texts(texts, self.tokenizer, self.pad, None, silent)
+            tokens = self._tokens(texts, None, silent)
             vectors, done = np.empty(shape, dtype), 0
             for batch in tokens.batches(np.arange(len(tokens))):
                 vectors[batch] = self._vectors(tokens, batch)
@@ -126,11 +126,23 @@ class TransformerEncoder:
         cache = VectorCache(folder, fingerprint(texts, *self._fingerprint()))
         if cache.whole:
             return cache.open()
-        tokens = tokenize_texts(texts, self.tokenizer, self.pad, folder, silent)
+        tokens = self._tokens(texts, folder, silent)
         batches = tokens.batches(np.arange(len(tokens)))
         whole = cache.fill(batches, lambda rows: self._vectors(tokens, rows).astype(dtype), shape, dtype, progress)
         forget_tokens(folder)
         return whole
+
+    def _tokens(self, texts: Sequence[str], folder: Path | None, progress: Callable[[int, int], None]) -> Tokens:
+        """The texts as numbers of embeddings that there are."""
+        tokens = tokenize_texts(texts, self.tokenizer, self.pad, folder, progress)
+        embeddings = self.transformer.get_input_embeddings().num_embeddings
+        largest = int(tokens.ids.max(initial=0))
+        if largest >= embeddings:
+            raise ModelError(
+                f"tokenizer.json of the encoder has the token {largest}, but model.safetensors has {embeddings} "
+                "embeddings; restore both from a copy"
+            )
+        return tokens
 
     def _fingerprint(self) -> list[str | bytes]:
         """Everything besides the texts that a frozen vector depends on."""

@@ -163,15 +163,25 @@ def averaged(found: Sequence[Predictions], k: int) -> Predictions:
     mean = np.where(missing, 0, np.take_along_axis(totals, best, axis=1)).astype(np.float32)
     parts = None
     if found[0].parts is not None:
-        stacked = {
-            name: np.concatenate([one.parts[name] for one in found if one.parts], axis=1) for name in found[0].parts
-        }
+        stacked = _beside([one.parts or {} for one in found])
         width = found[0].labels.shape[1]
         stacked["member"] = np.repeat(np.arange(len(found), dtype=np.int32), width)[None].repeat(len(labels), axis=0)
         parts = {name: np.take_along_axis(np.take_along_axis(v, order, 1), best, 1) for name, v in stacked.items()}
         for name, values in parts.items():
             values[missing] = PAD if name in ID_PARTS else 0
     return Predictions(labels=chosen, scores=mean, parts=parts).resize(k)
+
+
+def _beside(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The parts of all members side by side; 0 where a member has no such part (members may differ in their ranker)."""
+    kinds = {name: values.dtype for own in parts for name, values in own.items()}
+    absent = [np.zeros(next(iter(own.values())).shape) for own in parts]
+    return {
+        name: np.concatenate(
+            [own.get(name, zeros.astype(kind)) for own, zeros in zip(parts, absent, strict=True)], axis=1
+        )
+        for name, kind in kinds.items()
+    }
 
 
 def write_ensemble(folder: Path, members: Sequence[str], quality: dict[str, Any] | None) -> None:

@@ -105,11 +105,12 @@ class RankingParts:
 
     @cached_property
     def scratch(self) -> ScratchPool[WordScratch]:
-        n_labels, n_words = len(self.counts), self.inverted_index.n_words
+        # Not `self`: in a circle with its pool, a model would keep its mapped files until the garbage collector runs.
+        n_labels, n_words, knn, margins = len(self.counts), self.inverted_index.n_words, self.knn, self.margins
         return ScratchPool(
             lambda size: WordScratch(
                 np.zeros(n_labels, dtype=np.int32), new_sums(n_labels), np.zeros(n_words, dtype=np.float32),
-                self.knn.new_scratch(), self.margins.new_sums(),
+                knn.new_scratch(), margins.new_sums(),
             )
         )  # fmt: skip
 

@@ -47,7 +47,7 @@ class KNN:
         self.postings = postings  # row = word, "words" = texts
         self.indptr, self.labels = indptr, labels  # of each text
         self.n_labels, self.neighbors, self.budget, self.threads = n_labels, neighbors, budget, threads
-        self._scratch = ScratchPool(lambda size: self.new_scratch())
+        self._scratch = ScratchPool(lambda size: _new_scratch(n_labels, len(indptr) - 1))
 
     @cached_property
     def table(self) -> TrainingTexts:
@@ -133,10 +133,7 @@ class KNN:
         return own
 
     def new_scratch(self) -> VoteScratch:
-        from ..kernels.knn import VoteScratch
-
-        votes, nearest = np.zeros(self.n_labels, dtype=np.float32), np.zeros(self.n_labels, dtype=np.float32)
-        return VoteScratch(new_sums(self.n_texts), votes, nearest)
+        return _new_scratch(self.n_labels, self.n_texts)
 
     @classmethod
     def empty(cls, n_labels: int, n_words: int) -> KNN:
@@ -171,3 +168,10 @@ def build_knn(
     sizes = {"n_labels": labels.shape[1], "neighbors": neighbors, "budget": budget}
     postings = SparseRows.from_csr(sp.csr_matrix(unit.T))
     return KNN(postings, own.indptr.astype(np.int64), own.indices.astype(np.int32), **sizes, threads=threads)
+
+
+def _new_scratch(n_labels: int, n_texts: int) -> VoteScratch:
+    from ..kernels.knn import VoteScratch
+
+    votes, nearest = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.float32)
+    return VoteScratch(new_sums(n_texts), votes, nearest)

@@ -123,13 +123,14 @@ def _write(path: Path, arrays: dict[str, np.ndarray], about: dict[str, str]) -> 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """(arrays, metadata) of a file of a checkpoint, as they were written."""
-    arrays, about = read_tensors(path, RunError)
+    remedy = f"remove the folder {path.parent} to start the stage again"
+    try:
+        arrays, about = read_tensors(path, RunError)
+    except RunError as problem:
+        raise RunError(f"{problem}, or {remedy}") from None
     recorded = about.pop(CHECKSUM, None)
     if recorded != checksum_of(arrays, about):
-        raise RunError(
-            f"{path}: its content is not what was written (a damaged disk or memory); remove the folder "
-            f"{path.parent.name} to start the stage again"
-        )
+        raise RunError(f"{path}: its content is not what was written (a damaged disk or memory); {remedy}")
     return arrays, about
 
 
