@@ -1,7 +1,7 @@
 """docs/results.md from one command: every system on every dataset, measured unless it has been, then the tables.
 
     python benchmarks/results.py DATA [DATA ...] [--rows 1500 4000] [--systems NAME ...] [--datasets NAME ...]
-                                 [--threads 2] [--cells FOLDER] [--work FOLDER] [--page docs/results.md]
+                                 [--seeds 3] [--threads 2] [--cells FOLDER] [--work FOLDER] [--page docs/results.md]
 
 DATA are dataset folders with test rows. Of one with more than 10,000 training rows there are cuts too (`--rows`;
 without its validation file). The rivals are those of peers.py; `network`, `published` (ELIAS++ as published), `member`
@@ -109,6 +109,7 @@ def arguments() -> argparse.Namespace:
     names = [*PEERS, *OURS]
     parser.add_argument("--systems", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="only these, such as debian-packages-1500")
+    parser.add_argument("--seeds", type=int, default=3, help="of `member`, at most")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tables", action="store_true", help="measure nothing, only write the tables")
     parser.add_argument("--cells", type=Path, default=ROOT / "benchmarks" / "cells")
@@ -144,7 +145,7 @@ def measure_cells(folder: Path, args: argparse.Namespace, commit: str) -> list[s
             if name in PEERS:
                 rival_cell(name, race, args.cells)
             else:
-                for seed in OURS[name].seeds:
+                for seed in OURS[name].seeds[: args.seeds]:
                     our_cell(name, seed, folder, race, args.cells, commit)
         except LeftOut as reason:
             left_out.append(f"{data.name}: {name}: {reason}")
