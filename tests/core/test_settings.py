@@ -93,15 +93,17 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
     ("rows", "given", "more", "expected"),
     [
         (399, {}, {}, (0, 0)),  # too few to learn from
-        (400, {}, {}, (133, 2)),
-        (10_000, {}, {}, (3333, 2)),
+        (400, {}, {}, (80, 5)),
+        (10_000, {}, {}, (2000, 5)),
+        (10_000, {}, {"pairs": 10_001}, (3333, 3)),
+        (10_000, {}, {"pairs": 50_001}, (3333, 2)),
         (10_001, {}, {}, (2500, 2)),
         (99_999, {}, {}, (8000, 2)),
         (100_000, {}, {}, (4000, 0)),
         (50_000, {"score_model.folds": 0}, {}, (3125, 0)),
         (1500, {"split.calibration_rows": 150}, {}, (150, 0)),
         (1500, {"score_model.folds": 0}, {}, (187, 0)),
-        (9000, {"score_model.folds": 4}, {}, (3000, 4)),
+        (9000, {"score_model.folds": 4}, {}, (1800, 4)),
         (1_000_000, {"score_model.folds": 2}, {}, (8000, 2)),
         (1500, {"score_model.folds": 3, "split.calibration_rows": 0}, {}, (0, 0)),
         (1500, {"score_model.folds": 3, "ranking.kind": "none"}, {}, (0, 0)),
@@ -120,7 +122,7 @@ def test_a_final_score_of_few_rows_has_few_units_and_many_passes(rows: int, unit
 def test_few_rows_are_drawn_several_times(
     rows: int, given: dict[str, Any], more: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    resolved = resolve(Settings().updated(given), DataSize(rows=rows, labels=300, pairs=rows, **more))
+    resolved = resolve(Settings().updated(given), DataSize(**{"rows": rows, "labels": 300, "pairs": rows, **more}))
     assert (resolved.split.calibration_rows, resolved.score_model.folds) == expected
 
 

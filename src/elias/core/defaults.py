@@ -17,12 +17,13 @@ MOST_HELD_OUT = 8000  # rows of each fold
 MOST_TREE = 5000  # calibration rows of the published ranker, as in the paper
 FEWEST = 100  # calibration rows to fit a final score on
 FOLDS = 2
+FOLDS_OF_FEW = ((10_000, 5), (50_000, 3))  # (pairs at most, folds), up to SMALL rows
 MOST_FOLDED = 100_000  # training rows from which one split is enough
 DIM, DIM_OF_STACKED = 512, 256  # d; a stacked ranker loses nothing with less
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 40, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold; beyond SMALL rows
-SMALL = 10_000  # training rows up to which folds are thirds, and there are few epochs with a validation file too
+SMALL = 10_000  # training rows up to which a fold is a third or a fifth, and there are few epochs with a validation file too
 SAMPLED = 32  # wrong candidates per text and step of the score model
 
 
@@ -143,14 +144,13 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     if folds and size.own_validation:
         raise SettingsError(f"score_model.folds={folds}: the rows of the validation file serve the score; leave it out")
     if folds is None:
-        usual = FOLDS if size.rows < MOST_FOLDED else 0
         apart = rows is None and size.rows >= 4 * FEWEST and not size.own_validation
-        folds = usual if apart else 0
+        folds = _usual_folds(size) if apart else 0
     folds = folds if stacked else 0
     if rows is None and not learns:
         rows = 0
     elif rows is None and folds:
-        rows = min(MOST_HELD_OUT, size.rows // (3 if size.rows <= SMALL else 4))
+        rows = min(MOST_HELD_OUT, size.rows // (max(3, _usual_folds(size)) if size.rows <= SMALL else 4))
     elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         most = MOST_VALIDATION if stacked else MOST_TREE
@@ -159,6 +159,16 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     elif rows and 0 < size.own_validation <= rows:  # the other half is for the choice among checkpoints
         rows = max(1, size.own_validation // 2)
     return rows, folds if rows else 0
+
+
+def _usual_folds(size: DataSize) -> int:
+    """Few pairs tell little about which features are right, and the smaller a fold, the more its parts are like those
+    of the model (docs/experiments/folds-of-few-pairs.md)."""
+    if size.rows >= MOST_FOLDED:
+        return 0
+    if size.rows > SMALL:
+        return FOLDS
+    return next((folds for most, folds in FOLDS_OF_FEW if size.pairs <= most), FOLDS)
 
 
 def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, small: bool) -> ScoreModelSettings:

@@ -245,7 +245,7 @@ class LabelTreeSettings:
         32, "maximum number of labels per leaf of the first tree; each other tree has leaves twice as large", low=1
     )
     min_weight: float = setting(0.2, "weights below are dropped", low=0.0)
-    words_per_text: int = setting(512, "strongest words of a training text that its classifiers learn from", low=1)
+    words_per_text: int = setting(256, "strongest words of a training text that its classifiers learn from", low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +254,7 @@ class ScoreModelSettings:
 
     folds: int | None = setting(
         None, "folds of cross-fitting, each held out of a network of its own; 0: one split, held out of the model; "
-        "default: 2 from 400 to 100,000 rows, else 0; 0 with a validation file", low=0,
+        "default: 2 from 400 to 100,000 rows, 3 or 5 of few pairs, else 0; 0 with a validation file", low=0,
     )  # fmt: skip
     continued_epochs: int | None = setting(
         None, "epochs of stage 2 with all rows, from the network of the first fold; 0: a network from the start, the "
