@@ -10,20 +10,19 @@ another in memory. C ~ L / 100, the rule, and fewer clusters with longer rows, t
 
 The second measures what three levels lose on a trained network. A node is a run of consecutive clusters: recursive
 2-means numbers clusters that are alike one after the other. Node scores are learned: a linear layer on phi is fitted
-on training texts to the share of softmax(W_C phi) that falls into each node. `agrees`: the share of the 100 best labels of two
-levels that three levels find.
+on training texts to the share of softmax(W_C phi) that falls into each node. `agrees`: the share of the 100 best labels
+of two levels that three levels find.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from generator import NEAR, PROFILE, Parameters, encoded_texts, read_parameters
+from generator import NEAR, PROFILE, Parameters, read_parameters
 from numba import njit
 from timing import batch_ms, machine, report, single_ms
 
@@ -102,7 +101,8 @@ def times(parameters: Parameters, labels: int, clusters: int, args: argparse.Nam
         def rows(start: int, stop: int) -> None:
             scratch = scratches.pop()
             search_three(start, stop, phi_ND[texts], logits_BG, w_CD, near[texts], logits_NT[texts] + 4, ALPHA,
-                         args.beam_nodes[0], args.nodes_size, BEAM, SHORTLIST, edges, classifiers, scratch, result)  # fmt: skip
+                         args.beam_nodes[0], args.nodes_size, BEAM, SHORTLIST, edges, classifiers, scratch,
+                         result)  # fmt: skip
             scratches.append(scratch)
 
         kernels.run(rows, len(texts), args.threads)
@@ -210,7 +210,9 @@ def losses(args: argparse.Namespace) -> list[dict[str, Any]]:
     train_ND = torch.from_numpy(encode(model, data.train.texts or []))
     phi_ND = torch.from_numpy(encode(model, test.texts or []))
     searcher, truth = Searcher(model.network), labels_by_model(model, data, test)
-    propensity = PropensityModel(model.label_counts, model.n_train, data.settings.propensity_a, data.settings.propensity_b)
+    propensity = PropensityModel(
+        model.label_counts, model.n_train, data.settings.propensity_a, data.settings.propensity_b
+    )
     with torch.no_grad():
         logits_NC, train_NC = model.network.clusters(phi_ND), model.network.clusters(train_ND)
     n_clusters = logits_NC.shape[1]

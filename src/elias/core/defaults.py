@@ -23,7 +23,7 @@ DIM, DIM_OF_STACKED = 512, 256  # d; a stacked ranker loses nothing with less
 UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
 PASSES, STEPS, BATCH = 40, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold; beyond SMALL rows
-SMALL = 10_000  # training rows up to which a fold is a third or a fifth, and there are few epochs with a validation file too
+SMALL = 10_000  # training rows up to which a fold is a third or a fifth; a validation file shortens training too
 SAMPLED = 32  # wrong candidates per text and step of the score model
 
 
