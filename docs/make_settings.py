@@ -44,7 +44,7 @@ L is the number of labels with a training row, N the number of training rows.
 | `split.calibration_rows` | half of a validation file; per fold N / 4 to 8,000, small N / 3 or N / 5; else N / 16 |
 | `split.calibration_rows`, published | half of a validation file; N / 16, least min(1,500, N / 8); 100 to 5,000, or 0 |
 | `score_model.folds` | 2; to 10,000 rows 5 to 10,000 pairs, 3 to 50,000; 0 below 400 rows, from 100,000, with a file |
-| `score_model.hidden_units` | 32, or one per 30 calibration rows, at least 4 |
+| `score_model.hidden_units` | 32, or one per 60 calibration rows of all folds, at least 4 |
 | `score_model.epochs` | 40, or as many as make 2,000 steps of 64 rows |
 | `score_model.negatives` | 32 |
 | `run.threads` | the cores of this machine |

@@ -20,7 +20,7 @@ FOLDS = 2
 FOLDS_OF_FEW = ((10_000, 5), (50_000, 3))  # (pairs at most, folds), up to SMALL rows
 MOST_FOLDED = 100_000  # training rows from which one split is enough
 DIM, DIM_OF_STACKED = 512, 256  # d; a stacked ranker loses nothing with less
-UNITS, ROWS_PER_UNIT = 32, 30  # hidden units of the final score at most; calibration rows per unit
+UNITS, ROWS_PER_UNIT = 32, 60  # hidden units of the final score at most; calibration rows of all folds per unit
 PASSES, STEPS, BATCH = 40, 2000, 64  # at least so many passes over the calibration rows, and steps of BATCH rows
 CONTINUED = 3  # epochs of stage 2 with all rows, from the network of a fold; beyond SMALL rows
 SMALL = 10_000  # training rows up to which a fold is a third or a fifth; a validation file shortens training too
@@ -177,8 +177,9 @@ def _resolve_score_model(given: ScoreModelSettings, rows: int, folds: int, *, sm
     A network from the start is better on few rows, and no dearer than the folds were; on many, it is only dearer.
     """
     continued = 0 if small else CONTINUED
-    units = min(UNITS, max(4, rows // ROWS_PER_UNIT))
-    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(max(1, folds) * rows / BATCH))))
+    held_out = max(1, folds) * rows
+    units = min(UNITS, max(4, held_out // ROWS_PER_UNIT))
+    passes = max(PASSES, math.ceil(STEPS / max(1, math.ceil(held_out / BATCH))))
     return replace(
         given,
         folds=folds,
