@@ -239,12 +239,15 @@ def test_any_host(tiny_model: Model, tiny_model_folder: Path) -> None:
         assert found.get("/v1/models", Host="any.example").status == 200
 
 
-def test_a_model_that_cannot_be_opened_is_an_error_of_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, MemoryError, AttributeError, AssertionError, ZeroDivisionError])
+def test_a_model_that_cannot_be_opened_is_an_error_of_the_command(tmp_path: Path, kind: type[Exception]) -> None:
+    """Whatever is raised: another class would pass the code that waits for the model, and the service would hang."""
+
     def opener(folder: Path) -> Model:
-        raise RuntimeError("half a file")
+        raise kind("half a file")
 
     registry = Registry({"bad": tmp_path}, opener)
-    with pytest.raises(EliasError, match="cannot be used"):
+    with pytest.raises(EliasError, match=rf"cannot be used \({kind.__name__}: half a file\)"):
         registry.open_all()
     assert not registry.ready
 

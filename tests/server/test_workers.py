@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from elias.server.metrics import Metrics, add_up
+from elias.server.workers import CallFailed, Link
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving_process import Load, process, wait_for
 
@@ -38,6 +44,28 @@ def test_metrics_add_up() -> None:
     assert value(text, 'elias_batch_seconds_bucket{le="0.025"}') == 1
     assert value(text, 'elias_batch_seconds_bucket{le="+Inf"}') == value(text, "elias_batch_seconds_count") == 2
     assert text.count("# TYPE elias_texts_total counter\n") == 1
+
+
+def test_a_call_is_answered_whatever_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    """Reloads wait without a time limit: a worker that says nothing would end all of them."""
+
+    async def broken(_: Any) -> None:
+        raise MemoryError
+
+    async def call() -> None:
+        ours, theirs = socket.socketpair()
+        one, other = Link({}), Link({"open_again": broken})
+        tasks = [asyncio.create_task(link.run(sock)) for link, sock in ((one, ours), (other, theirs))]
+        await asyncio.sleep(0)  # both are connected
+        while one._writer is None:
+            await asyncio.sleep(0)
+        with pytest.raises(CallFailed, match=r"^MemoryError$"):
+            await one.call("open_again", seconds=10)
+        one._writer.close()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(call())
+    assert [record.message for record in caplog.records if record.name == "elias.server"] == ["unexpected error"]
 
 
 def test_workers_are_one_service(tiny_model_folder: Path, tmp_path: Path) -> None:

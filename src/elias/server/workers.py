@@ -42,6 +42,7 @@ from .admission import reload_failed
 from .feedback import FeedbackFile
 from .logs import configure_logging
 from .metrics import Metrics, add_up
+from .middleware import location
 from .models import Opener, Registry, Served, note_failed_reload, note_reload
 from .run import SAME_SIGNAL_SECONDS, Options, Server, listen, run_server, server_of, tell_listening, tell_ready, url_of
 
@@ -110,6 +111,9 @@ class Link:
             reply["value"] = await self._handlers[message["call"]](message["value"])
         except (EliasError, CallFailed) as problem:
             reply["error"] = str(problem)
+        except Exception as problem:  # a defect; without an answer the other side would wait for ever
+            log.error("unexpected error", extra={"facts": {"call": message["call"], **location(problem)}})
+            reply["error"] = type(problem).__name__
         self._send(reply)
 
     def _send(self, message: dict[str, Any]) -> None:
