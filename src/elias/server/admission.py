@@ -107,6 +107,15 @@ class Admission:
             self.texts -= n_texts
             self.bytes -= n_bytes
 
+    @contextmanager
+    def holding(self, n_bytes: int) -> Iterator[None]:
+        """Count a body that has arrived and is being parsed; `admit` counts it from then on."""
+        self.bytes += n_bytes
+        try:
+            yield
+        finally:
+            self.bytes -= n_bytes
+
     def _queue_full(self) -> ServiceError:
         self.metrics.refused.inc()
         return unavailable("the service is busy: its queue is full; try again after the seconds in Retry-After")
