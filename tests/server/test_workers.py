@@ -9,12 +9,13 @@ import shutil
 import signal
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from elias.server.metrics import Metrics, add_up
-from elias.server.workers import CallFailed, Link
+from elias.server.run import Options, listen
+from elias.server.workers import CallFailed, Link, Supervisor
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving_process import Load, process, wait_for
 
@@ -66,6 +67,34 @@ def test_a_call_is_answered_whatever_is_raised(caplog: pytest.LogCaptureFixture)
 
     asyncio.run(call())
     assert [record.message for record in caplog.records if record.name == "elias.server"] == ["unexpected error"]
+
+
+class Answers(Link):
+    """A worker that can do some of what it is called for."""
+
+    def __init__(self, **known: Any) -> None:
+        super().__init__({})
+        self.known = known
+
+    async def call(self, name: str, value: Any = None, *, seconds: float | None = None) -> Any:
+        if name not in self.known:
+            raise CallFailed("the other process has ended")
+        return self.known[name]
+
+
+def test_a_worker_that_ends_in_the_middle_of_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The others have replaced their models, and it opens the new ones when it is started again: this is a reload."""
+    caplog.set_level("INFO")
+    with listen("127.0.0.1", 0) as sock:
+        supervisor = Supervisor({"tiny": tmp_path}, lambda folder: cast("Any", None), Options(), [sock])
+    supervisor.links = {0: Answers(open_again=["tiny"]), 1: Answers(open_again=["tiny"], replace=None)}
+    assert asyncio.run(supervisor._reload(None)) == ["tiny"]
+    assert list(supervisor._metrics.reloads.lines())[-1] == 'elias_reloads_total{outcome="done"} 1'
+    said = [record.message for record in caplog.records if record.name == "elias.server"]
+    assert said == ["a worker has ended during a reload; started again it opens the new folders", "reloaded"]
+    supervisor.links = {}
+    with pytest.raises(CallFailed, match="no worker"):
+        asyncio.run(supervisor._reload(None))
 
 
 def test_workers_are_one_service(tiny_model_folder: Path, tmp_path: Path) -> None:

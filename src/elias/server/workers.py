@@ -236,6 +236,8 @@ class Supervisor:
 
     async def _each(self, name: str, value: Any = None, *, seconds: float | None = CALL_SECONDS) -> list[Any]:
         """The answers of all workers; CallFailed if one of them cannot."""
+        if not self.links:
+            raise CallFailed("no worker is running")
         calls = [link.call(name, value, seconds=seconds) for link in self.links.values()]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
@@ -257,7 +259,11 @@ class Supervisor:
                 with contextlib.suppress(CallFailed):
                     await self._each("forget")
                 raise
-            await self._each("replace")
+            try:
+                await self._each("replace")
+            except CallFailed as problem:  # too late to undo: the other workers have the new models
+                event = "a worker has ended during a reload; started again it opens the new folders"
+                log.error(event, extra={"facts": {"error": str(problem)}})
             return note_reload(self._metrics, names)
 
     async def _reload_quietly(self) -> None:
