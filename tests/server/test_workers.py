@@ -13,9 +13,11 @@ from typing import Any, cast
 
 import pytest
 
+from elias.server.errors import ServiceError
 from elias.server.metrics import Metrics, add_up
+from elias.server.models import Registry
 from elias.server.run import Options, listen
-from elias.server.workers import CallFailed, Link, Supervisor
+from elias.server.workers import CallFailed, Link, Supervisor, Worker
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving_process import Load, process, wait_for
 
@@ -95,6 +97,15 @@ def test_a_worker_that_ends_in_the_middle_of_a_reload(tmp_path: Path, caplog: py
     supervisor.links = {}
     with pytest.raises(CallFailed, match="no worker"):
         asyncio.run(supervisor._reload(None))
+
+
+def test_metrics_of_a_worker_that_is_started_again(tmp_path: Path) -> None:
+    """They are missing for a moment, which is no defect."""
+    worker = Worker(Registry({"tiny": tmp_path}, lambda folder: cast("Any", None)))
+    worker.link = Answers()
+    with pytest.raises(ServiceError) as caught:
+        asyncio.run(worker.metrics())
+    assert (caught.value.status, caught.value.code, caught.value.headers) == (503, "busy", {"Retry-After": "5"})
 
 
 def test_workers_are_one_service(tiny_model_folder: Path, tmp_path: Path) -> None:

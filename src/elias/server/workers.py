@@ -38,7 +38,7 @@ from typing import Any
 import uvloop
 
 from ..core.errors import EliasError
-from .admission import reload_failed
+from .admission import reload_failed, worker_missing
 from .feedback import FeedbackFile
 from .logs import configure_logging
 from .metrics import Metrics, add_up
@@ -338,8 +338,11 @@ class Worker:
         self.registry.is_held = False
 
     async def metrics(self) -> str:
-        """Those of all workers."""
-        return str(await self.link.call("metrics"))
+        """Those of all workers. Without one of them the sums would fall, so there are none then."""
+        try:
+            return str(await self.link.call("metrics"))
+        except CallFailed:
+            raise worker_missing() from None
 
     async def reload(self, name: str | None) -> list[str]:
         try:
