@@ -14,8 +14,9 @@ import pytest
 
 from elias.cli import main
 from elias.cli import serve as command
-from elias.core.errors import EliasError, InputError, ModelError
+from elias.core.errors import EliasError, InputError, ModelError, RunError
 from elias.model.model import Model
+from elias.server.errors import as_service_error
 from elias.server.logs import configure_logging
 from elias.server.models import Registry
 from elias.server.routes import PAGE_FOLDER
@@ -150,6 +151,22 @@ def test_the_log_is_json_and_holds_no_text(service: Running, tiny_model: Model, 
     error = next(line for line in lines if line["level"] == "error")
     assert (error["request_id"], error["error"]) == ("find-me", "ValueError")
     assert error["at"], "where it happened"
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "code"),
+    [
+        (InputError("k=0: ask for at least one label"), 422, "invalid"),
+        (ModelError("classifiers.safetensors: a score that is not a finite number"), 500, "internal"),
+        (RunError("the disk is full"), 500, "internal"),
+        (ValueError("a defect"), 500, "internal"),
+    ],
+)
+def test_only_mistakes_of_the_client_are_the_clients(problem: Exception, status: int, code: str) -> None:
+    """A damaged model is not one of them."""
+    found = as_service_error(problem)
+    assert (found.status, found.code) == (status, code)
+    assert (found.message == str(problem)) == (status == 422), "what is wrong here is for the log"
 
 
 def test_reload_needs_a_token(service: Running) -> None:
