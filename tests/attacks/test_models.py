@@ -143,6 +143,10 @@ def test_large_files_are_verified_on_request(
         elias.load(copy, verify=True)
     assert main(["verify", str(copy)]) == 5
     assert "training_texts.safetensors" in capsys.readouterr().err
+    assert main(["verify", str(copy), str(GOLDEN / "stacked"), str(copy / "none")]) == 5
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{GOLDEN / 'stacked'}: "), "a broken model does not hide the others"
+    assert [line.startswith(f"elias: {copy}") for line in printed.err.splitlines()] == [True, True]
     assert main(["verify", str(GOLDEN / "stacked"), str(GOLDEN / "ensemble")]) == 0
     assert "18 files" in capsys.readouterr().out
 
