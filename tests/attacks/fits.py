@@ -34,6 +34,7 @@ ROOM = "4g"  # of the disk while it is not full
 FULL = "the disk is full; free some space and start the same command again"
 DISK_FULL = 6  # exit status
 LONGEST = 600  # seconds of a fit
+FILLS = 200  # attempts to make the disk as small as its content, while a fit writes to it
 
 
 @dataclass
@@ -96,9 +97,13 @@ def left_alone(data: Path, options: list[str], work: Path) -> Fit:
 def ended(process: subprocess.Popen[str], status: int) -> str:
     """Wait for the end; "" if it is as expected, else what was said."""
     _, err = process.communicate(timeout=LONGEST)
+    return judged(process.returncode, err, status)
+
+
+def judged(code: int, err: str, status: int) -> str:
     last = (err.splitlines() or [""])[-1]
-    if process.returncode != status or "Traceback" in err or (status == DISK_FULL and FULL not in last):
-        return f"exit status {process.returncode}: {err[-600:]}"
+    if code != status or "Traceback" in err or (status == DISK_FULL and FULL not in last):
+        return f"exit status {code}: {err[-600:]}"
     return ""
 
 
@@ -151,11 +156,13 @@ def resize(disk: Path, size: str) -> None:
 
 def fill(disk: Path) -> None:
     """No room beyond what is used; what is written meanwhile makes it a little more."""
-    while True:
+    for _ in range(FILLS):
         found = os.statvfs(disk)
         size = (found.f_blocks - found.f_bfree) * found.f_frsize
-        if not subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], capture_output=True).returncode:
+        done = subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], capture_output=True, text=True)
+        if not done.returncode:
             return
+    raise RuntimeError(f"{disk}: cannot be made full: {done.stderr.strip()}")
 
 
 def fill_disks(fit: Fit, work: Path) -> Tally:
@@ -171,12 +178,11 @@ def fill_disks(fit: Fit, work: Path) -> Tally:
                 tally.problems += [problem] if (problem := ended(process, 0)) else []
                 break
             fill(disk)
-            status = process.wait(LONGEST)
+            _, err = process.communicate(timeout=LONGEST)
             seen |= new
-            if status == 0:  # the step had written what it writes
-                process.communicate()
+            if process.returncode == 0:  # the step had written what it writes
                 break
-            problem = ended(process, DISK_FULL)
+            problem = judged(process.returncode, err, DISK_FULL)
             tally.where.append(", ".join(under_way(output)) or "before or between steps")
             tally.problems += [f"{sorted(new)}: {problem}"] if problem else []
             tally.problems += ["a model that is not whole"] if (output / "config.json").exists() else []

@@ -6,6 +6,8 @@ Cases run in worker processes: one that dies is a crash, one that does not answe
 Prints the table of docs/explanation/reliability.md, and every failure with the case that repeats it:
 
     python tests/attacks/run.py --case models stacked:narrow 17
+
+With --transformers where the case was drawn with it: files of other models are drawn from those that there are.
 """
 
 from __future__ import annotations
@@ -163,7 +165,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="attacks-") as folder:
         if options.case:
             what, target, seed = options.case
-            make_bases(Path(folder), what, transformers=target in TRANSFORMERS)
+            make_bases(Path(folder), what, transformers=options.transformers or target in TRANSFORMERS)
             results = run_cases([{"what": what, "target": target, "seed": int(seed)}], Path(folder), workers=1)
             print(json.dumps(results[0], indent=1).replace("\\n", "\n"))
             return int(is_failure(results[0]))

@@ -24,8 +24,10 @@ from attacks.mutators import read_arrays, write_arrays
 from attacks.run import cases, is_failure, run_cases
 from elias.cli import main
 from elias.core.errors import ModelError
+from elias.core.files import write_tensors
 from elias.core.tokenize import Vocabulary
 from elias.encoders.tfidf import TfIdf
+from elias.network.storage import load_index
 from helpers.model_files import reseal
 
 TARGETS = [*MODELS, *NARROW]
@@ -141,6 +143,10 @@ def test_large_files_are_verified_on_request(
         elias.load(copy, verify=True)
     assert main(["verify", str(copy)]) == 5
     assert "training_texts.safetensors" in capsys.readouterr().err
+    assert main(["verify", str(copy), str(GOLDEN / "stacked"), str(copy / "none")]) == 5
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{GOLDEN / 'stacked'}: "), "a broken model does not hide the others"
+    assert [line.startswith(f"elias: {copy}") for line in printed.err.splitlines()] == [True, True]
     assert main(["verify", str(GOLDEN / "stacked"), str(GOLDEN / "ensemble")]) == 0
     assert "18 files" in capsys.readouterr().out
 
@@ -163,6 +169,17 @@ def test_numbers_that_are_not_finite_are_named(copy: Path, small: int, monkeypat
     else:
         with pytest.raises(ModelError, match="a score that is not a finite number"):
             elias.load(copy).predict("python library")
+
+
+@pytest.mark.parametrize(("clusters", "labels"), [(0, 4), (2, 0)])
+def test_an_index_of_nothing_is_refused(clusters: int, labels: int, tmp_path: Path) -> None:
+    """The kernel of the beam reads the best cluster, and the search the best label: there must be one."""
+    path = tmp_path / "index.safetensors"
+    arrays = {"indptr": np.zeros(clusters + 1, np.int64), "labels": np.zeros(0, np.int32)}
+    write_tensors(path, arrays, {"beta": "1.0", "n_labels": str(labels)})
+    named = rf"index\.safetensors: an index of {clusters} clusters and {labels} labels"
+    with pytest.raises(ModelError, match=named):
+        load_index(path)
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(copy: Path) -> None:

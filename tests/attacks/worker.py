@@ -69,9 +69,9 @@ class Attacker:
         return [name for name in (*MODELS, "dense", "sparse", *TRANSFORMERS) if self.source(name).is_dir()]
 
     def source(self, name: str) -> Path:
+        """A golden model, one that was fitted for the attack, or a folder that was named by its whole path."""
         from attacks.bases import GOLDEN
 
-        """A golden model, one that was fitted for the attack, or a folder that was named by its whole path."""
         return GOLDEN / name if (GOLDEN / name).is_dir() else self.bases / "models" / name
 
     # -- datasets and arrays ------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from elias.dataset import Dataset, LabelSet, load_dataset
+from elias.dataset.defects import ReadLog
 from elias.dataset.label_names import ids_are_names, with_names
+from elias.dataset.labels import LabelSetBuilder
 from elias.dataset.rows import TextColumn
 
 TEXTS = TextColumn(
@@ -61,3 +63,9 @@ def test_a_text_that_is_the_id_is_shown_once() -> None:
     labels = LabelSet(["a", "b", "c"], ["a", "the letter b", ""])
     assert list(labels.texts_to_show) == ["", "the letter b", ""]
     assert labels.texts_to_show[1:] == ["the letter b", ""]
+
+
+def test_half_a_surrogate_pair_in_a_text_is_replaced() -> None:
+    labels = LabelSetBuilder(ReadLog())
+    labels.add("a", "ü \ud800 \U0001f600", "\udfff; b")
+    assert (labels.texts, labels.alternatives) == (["ü ? \U0001f600"], ["?; b"])

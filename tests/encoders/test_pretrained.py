@@ -171,6 +171,8 @@ def test_errors_of_a_folder(tmp_path: Path, tiny_bert: Path) -> None:
         (lambda f: other_config(f, vocab_size=20), "cannot be used"),
         (lambda f: other_config(f, model_type="nobody-knows"), "cannot be used"),
         (lambda f: other_config(f, num_hidden_layers=3), "weights are not in its safetensors file"),
+        (lambda f: other_config(f, pad_token_id=-1), "pad_token_id is -1, not one of its 50 embeddings"),
+        (lambda f: (f / "tokenizer_config.json").write_text("[]"), r"tokenizer_config\.json: holds a list"),
         (lambda f: other_config(f, is_encoder_decoder=True), "an encoder with a decoder"),
         (lambda f: other_config(f, model_type="nobody", auto_map={"AutoModel": "own.Model"}), "cannot be used"),
     ]
@@ -181,6 +183,13 @@ def test_errors_of_a_folder(tmp_path: Path, tiny_bert: Path) -> None:
         assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(ModelError, match=words):
         open_folder(folder, ModelError)
+
+
+@pytest.mark.parametrize(("given", "longest"), [(32, 32), (1e30, 64), (None, 64), ("32", 64), ([32], 64), (True, 64)])
+def test_a_length_that_is_no_number_says_nothing(given: Any, longest: int, tmp_path: Path, tiny_bert: Path) -> None:
+    shutil.copytree(tiny_bert, tmp_path / "model")
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"model_max_length": given}))
+    assert open_folder(tmp_path / "model").longest == longest
 
 
 def test_max_length_beyond_the_model(make: Make) -> None:

@@ -141,6 +141,21 @@ def test_broken_vectorizers_are_refused(tmp_path: Path) -> None:
         TfIdf.load(tmp_path)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -1.0, 0.0, 1e7])
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_every_idf_is_checked_however_many(
+    wrong: float, small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not finite would make the values of a whole row so."""
+    monkeypatch.setattr("elias.core.schema.SMALL", small)
+    TfIdf.fit(TEXTS).save(tmp_path)
+    idf = np.load(tmp_path / "vectorizer.npy")
+    idf[1] = wrong
+    np.save(tmp_path / "vectorizer.npy", idf)
+    with pytest.raises(ModelError, match=r'vectorizer\.npy: "idf" has .*restore the whole folder'):
+        TfIdf.load(tmp_path)
+
+
 def slow_centroids(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     centroids = np.zeros((labels.shape[1], features.shape[1]))
     for label in range(labels.shape[1]):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import elias
 from elias.core.errors import InputError, ModelError, SettingsError
@@ -192,22 +193,44 @@ def test_bfloat16_is_close(make: Make, tmp_path: Path, frozen: bool) -> None:
     [
         ("tokenizer.json", lambda c: c["model"]["vocab"].pop("[UNK]"), "does not cut a text into tokens .*restore it"),
         ("tokenizer.json", lambda c: c["model"]["vocab"].update(w1=50), "has the token 50, but .* has 50 embeddings"),
+        ("tokenizer.json", lambda c: c["model"]["vocab"].update(w1=3 * 10**9), "not cut a text into tokens .*restore"),
         ("config.json", lambda c: c.update(pad_token_id=0.5), "cannot be used as an encoder: .*pad_token_id"),
+        ("config.json", lambda c: c.update(pad_token_id=-1), "pad_token_id is -1, not one of its 50 embeddings"),
+        ("config.json", lambda c: c.update(return_dict=False), r"does not compute \(.*last_hidden_state.*restore it"),
+        ("config.json", lambda c: c.update(chunk_size_feed_forward=3), r"does not compute \(.*restore it"),
     ],
 )
 @pytest.mark.parametrize("frozen", [True, False])
 def test_damaged_files_of_a_transformer_are_named(
     make: Make, tmp_path: Path, frozen: bool, name: str, change: Callable[[Any], object], says: str
 ) -> None:
-    """Each was a traceback of tokenizers, torch or huggingface_hub."""
+    """Each was a traceback of tokenizers, numpy, torch or huggingface_hub."""
     make(frozen=frozen).save(tmp_path / "encoder")
     path = tmp_path / "encoder" / "transformer" / name
     content = json.loads(path.read_text())
     change(content)
     path.unlink()  # may be a link to the file of another model
     path.write_text(json.dumps(content))
+
+    def phi() -> torch.Tensor:
+        encoder = load_encoder(tmp_path / "encoder")
+        return encoder.encode(encoder.prepare(Inputs(texts=["w1 unknown"])), np.arange(1))
+
     with pytest.raises(ModelError, match=says):
-        load_encoder(tmp_path / "encoder").prepare(Inputs(texts=["w1 unknown"]))
+        phi()
+
+
+def test_an_encoder_with_quantized_embeddings(tiny_bert: Path, tmp_path: Path) -> None:
+    """I-BERT's have no num_embeddings."""
+    shutil.copyfile(tiny_bert / "tokenizer.json", tmp_path / "tokenizer.json")
+    config = transformers.IBertConfig(
+        vocab_size=50, hidden_size=DIM, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.IBertModel(config).save_pretrained(tmp_path)
+    settings = EncoderSettings(kind="transformer", model=str(tmp_path), max_length=16, frozen=False)
+    encoder = TransformerEncoder.from_settings(settings)
+    assert torch.isfinite(encoder.encode(encoder.prepare(Inputs(texts=TEXTS)), ROWS)).all()
 
 
 def test_a_hybrid_model_is_fitted_saved_and_loaded(tiny_bert: Path, tmp_path: Path) -> None:

@@ -221,7 +221,8 @@ def test_any_label_survives(tmp_path: Path) -> None:
     texts = [f"text of {label}" for label in ids]
     write_labels(tmp_path / "l", LabelSet(ids, texts), np.arange(len(ids)), np.arange(len(ids)) - 1)
     labels, counts, clusters = read_labels(tmp_path / "l")
-    assert (labels.ids, labels.texts) == (ids, texts)
+    assert labels.ids == ids
+    assert labels.texts == [*texts[:-1], "text of ?"]  # which answers in UTF-8 could not hold
     assert counts.tolist() == list(range(len(ids)))
     assert clusters[0] == -1
 

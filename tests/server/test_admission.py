@@ -6,14 +6,18 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 from elias.core.errors import SettingsError
 from elias.model.model import Model
+from elias.server import annif_routes, validation
 from elias.server.admission import Limits
 from elias.server.protocol import LANE
-from helpers.serving import SMALL_LIMITS, HeldModel, Running, read_all, running, wait_until
+from elias.server.validation import LARGE_BODY
+from helpers.serving import PATIENCE, SMALL_LIMITS, HeldModel, Running, read_all, running, wait_until
 
 
 def test_limits_from_the_command_line() -> None:
@@ -57,6 +61,39 @@ def test_texts_that_do_not_fit_the_queue(
             assert found.post("/v1/predict", {"texts": ["g"]}).status == 503
             held.release()
             assert [len(future.result()["results"]) for future in accepted] == [150, 150, 150, 60, 40]
+
+
+@pytest.mark.parametrize("is_form", [False, True])
+def test_bodies_count_while_they_are_parsed(
+    tiny_model: Model, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, is_form: bool
+) -> None:
+    """They wait for a thread, and cost memory meanwhile."""
+    may_parse, size = Event(), 2 * LARGE_BODY
+    module, name = (annif_routes, "read_form") if is_form else (validation, "parse")
+    original = getattr(module, name)
+
+    def held(*given: Any) -> Any:
+        assert may_parse.wait(PATIENCE)
+        return original(*given)
+
+    monkeypatch.setattr(module, name, held)
+    limits = Limits(waiting_bytes=size)
+    with (
+        running({"tiny": tiny_model_folder}, lambda folder: tiny_model, limits=limits) as found,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        if is_form:
+            kind = {"Content_Type": "application/x-www-form-urlencoded"}
+            first = pool.submit(found.post, "/v1/projects/tiny/suggest", b"text=".ljust(size, b"a"), **kind)
+        else:
+            first = pool.submit(found.post, "/v1/predict", b'{"texts": ["a"]}'.ljust(size))
+        try:
+            wait_until(lambda: found.service.admission.bytes == size)
+            assert found.post("/v1/predict", {"texts": ["b"]}).status == 503
+        finally:
+            may_parse.set()
+        assert first.result().status == 200
+        wait_until(lambda: found.service.admission.bytes == 0)
 
 
 def test_too_many_connections(narrow: Running) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from threading import Barrier
+from time import sleep
+from typing import Any, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -12,6 +16,8 @@ import pytest
 from elias.dataset.labels import LabelSet
 from elias.evaluation.inspect import clusters_of_label, labels_of_cluster, overview
 from elias.model.model import Model
+from elias.server.inspect_routes import PerModel
+from elias.server.models import Served, ServedModel
 from helpers.serving import Running, running
 
 
@@ -133,3 +139,23 @@ def test_a_model_without_an_index_is_served_but_not_inspected(tiny_model: Model,
             assert (answer.status, answer.error["code"]) == (404, "not_offered")
         assert found.post("/v1/paths", {"text": "bada"}).status == 422
         assert found.get("/v1/labels?search=label").status == 200
+
+
+def test_what_is_made_per_model_is_made_once() -> None:
+    """However many requests need it at the same time."""
+    made, all_here = [], Barrier(4)
+
+    def make(served: Any) -> int:
+        made.append(served)
+        sleep(0.05)  # so that the others come meanwhile
+        return len(made)
+
+    views, served = PerModel(make), Served("tiny", cast("ServedModel", None), (), {}, datetime.now(UTC))
+
+    def get(_: int) -> int:
+        all_here.wait(20)
+        return views.get(served)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(get, range(4))) == [1] * 4
+    assert made == [served]

@@ -14,8 +14,9 @@ import pytest
 
 from elias.cli import main
 from elias.cli import serve as command
-from elias.core.errors import EliasError, InputError, ModelError
+from elias.core.errors import EliasError, InputError, ModelError, RunError
 from elias.model.model import Model
+from elias.server.errors import as_service_error
 from elias.server.logs import configure_logging
 from elias.server.models import Registry
 from elias.server.routes import PAGE_FOLDER
@@ -152,6 +153,22 @@ def test_the_log_is_json_and_holds_no_text(service: Running, tiny_model: Model, 
     assert error["at"], "where it happened"
 
 
+@pytest.mark.parametrize(
+    ("problem", "status", "code"),
+    [
+        (InputError("k=0: ask for at least one label"), 422, "invalid"),
+        (ModelError("classifiers.safetensors: a score that is not a finite number"), 500, "internal"),
+        (RunError("the disk is full"), 500, "internal"),
+        (ValueError("a defect"), 500, "internal"),
+    ],
+)
+def test_only_mistakes_of_the_client_are_the_clients(problem: Exception, status: int, code: str) -> None:
+    """A damaged model is not one of them."""
+    found = as_service_error(problem)
+    assert (found.status, found.code) == (status, code)
+    assert (found.message == str(problem)) == (status == 422), "what is wrong here is for the log"
+
+
 def test_reload_needs_a_token(service: Running) -> None:
     answer = service.post("/v1/reload", {})
     assert (answer.status, answer.error["code"]) == (403, "forbidden")
@@ -239,12 +256,15 @@ def test_any_host(tiny_model: Model, tiny_model_folder: Path) -> None:
         assert found.get("/v1/models", Host="any.example").status == 200
 
 
-def test_a_model_that_cannot_be_opened_is_an_error_of_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, MemoryError, AttributeError, AssertionError, ZeroDivisionError])
+def test_a_model_that_cannot_be_opened_is_an_error_of_the_command(tmp_path: Path, kind: type[Exception]) -> None:
+    """Whatever is raised: another class would pass the code that waits for the model, and the service would hang."""
+
     def opener(folder: Path) -> Model:
-        raise RuntimeError("half a file")
+        raise kind("half a file")
 
     registry = Registry({"bad": tmp_path}, opener)
-    with pytest.raises(EliasError, match="cannot be used"):
+    with pytest.raises(EliasError, match=rf"cannot be used \({kind.__name__}: half a file\)"):
         registry.open_all()
     assert not registry.ready
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
+
+from elias.server.errors import ServiceError
 from elias.server.metrics import Metrics, add_up
+from elias.server.models import Registry
+from elias.server.run import Options, listen
+from elias.server.workers import CallFailed, Link, Supervisor, Worker
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving_process import Load, process, wait_for
 
@@ -38,6 +47,65 @@ def test_metrics_add_up() -> None:
     assert value(text, 'elias_batch_seconds_bucket{le="0.025"}') == 1
     assert value(text, 'elias_batch_seconds_bucket{le="+Inf"}') == value(text, "elias_batch_seconds_count") == 2
     assert text.count("# TYPE elias_texts_total counter\n") == 1
+
+
+def test_a_call_is_answered_whatever_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    """Reloads wait without a time limit: a worker that says nothing would end all of them."""
+
+    async def broken(_: Any) -> None:
+        raise MemoryError
+
+    async def call() -> None:
+        ours, theirs = socket.socketpair()
+        one, other = Link({}), Link({"open_again": broken})
+        tasks = [asyncio.create_task(link.run(sock)) for link, sock in ((one, ours), (other, theirs))]
+        await asyncio.sleep(0)  # both are connected
+        while one._writer is None:
+            await asyncio.sleep(0)
+        with pytest.raises(CallFailed, match=r"^MemoryError$"):
+            await one.call("open_again", seconds=10)
+        one._writer.close()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(call())
+    assert [record.message for record in caplog.records if record.name == "elias.server"] == ["unexpected error"]
+
+
+class Answers(Link):
+    """A worker that can do some of what it is called for."""
+
+    def __init__(self, **known: Any) -> None:
+        super().__init__({})
+        self.known = known
+
+    async def call(self, name: str, value: Any = None, *, seconds: float | None = None) -> Any:
+        if name not in self.known:
+            raise CallFailed("the other process has ended")
+        return self.known[name]
+
+
+def test_a_worker_that_ends_in_the_middle_of_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The others have replaced their models, and it opens the new ones when it is started again: this is a reload."""
+    caplog.set_level("INFO")
+    with listen("127.0.0.1", 0) as sock:
+        supervisor = Supervisor({"tiny": tmp_path}, lambda folder: cast("Any", None), Options(), [sock])
+    supervisor.links = {0: Answers(open_again=["tiny"]), 1: Answers(open_again=["tiny"], replace=None)}
+    assert asyncio.run(supervisor._reload(None)) == ["tiny"]
+    assert list(supervisor._metrics.reloads.lines())[-1] == 'elias_reloads_total{outcome="done"} 1'
+    said = [record.message for record in caplog.records if record.name == "elias.server"]
+    assert said == ["a worker has ended during a reload; started again it opens the new folders", "reloaded"]
+    supervisor.links = {}
+    with pytest.raises(CallFailed, match="no worker"):
+        asyncio.run(supervisor._reload(None))
+
+
+def test_metrics_of_a_worker_that_is_started_again(tmp_path: Path) -> None:
+    """They are missing for a moment, which is no defect."""
+    worker = Worker(Registry({"tiny": tmp_path}, lambda folder: cast("Any", None)))
+    worker.link = Answers()
+    with pytest.raises(ServiceError) as caught:
+        asyncio.run(worker.metrics())
+    assert (caught.value.status, caught.value.code, caught.value.headers) == (503, "busy", {"Retry-After": "5"})
 
 
 def test_workers_are_one_service(tiny_model_folder: Path, tmp_path: Path) -> None:

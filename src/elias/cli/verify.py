@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from typing import Any
 
@@ -22,12 +23,21 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..core.checksums import Verified
+    from ..core.errors import ModelError
     from ..model.ensemble import open_folder
 
+    code = 0
     for folder in args.model:
         started, verified = time.perf_counter(), Verified()
-        open_folder(Path(folder), "cpu", None, True, verified)
+        try:
+            open_folder(Path(folder), "cpu", None, True, verified)
+        except ModelError as problem:
+            if len(args.model) == 1:
+                raise
+            print(f"elias: {problem}", file=sys.stderr)  # and on to the others
+            code = problem.exit_code
+            continue
         seconds = time.perf_counter() - started
         size = f"{verified.files} files, {verified.bytes / 1e6:,.1f} MB"
         print(f"{folder}: {size}, as they were written ({seconds:.1f} s)")
-    return 0
+    return code

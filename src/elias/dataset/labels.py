@@ -114,8 +114,8 @@ class LabelSetBuilder:
         number = len(self.ids)
         self.numbers[label] = number
         self.ids.append(label)
-        self.texts.append(text)
-        self.alternatives.append(alternatives)
+        self.texts.append(without_halves(text))
+        self.alternatives.append(without_halves(alternatives))
         return number
 
     def add_numbers(self, count: int, texts: Iterable[str] | None = None) -> None:
@@ -180,6 +180,11 @@ def id_problem(label: str) -> str:
     if found.group() in "\t\n\r\0":
         return "contains a tab, a line break or NUL; replace them by spaces"
     return "contains half of a surrogate pair; it is not valid Unicode"
+
+
+def without_halves(text: str) -> str:
+    """Half a surrogate pair, which JSON files can hold and answers in UTF-8 cannot, becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def read_label_file(file: Path, labels: LabelSetBuilder) -> None:

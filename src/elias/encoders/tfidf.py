@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from ..core import model_schema
 from ..core.errors import InputError, ModelError
 from ..core.files import read_json, write_array, write_json
-from ..core.schema import check_arrays, check_object
+from ..core.schema import REMEDY, check_arrays, check_object
 from ..core.sparse_files import open_vector
 from ..core.tokenize import HIGHEST_COUNT, TokenCounts, Vocabulary, text_chunks
 
@@ -138,8 +138,14 @@ class TfIdf:
             raise ModelError(f"{path}: a word is there twice; restore the file from a copy")
         path = path.with_name("vectorizer.npy")
         arrays = {"idf": open_vector(path, np.float64)}
-        idf = check_arrays(path, arrays, model_schema.IDF, {"words": len(words)})["idf"]
-        return cls(words, np.array(idf), **content["settings"])
+        idf = np.array(check_arrays(path, arrays, model_schema.IDF, {"words": len(words)})["idf"])
+        # A large array too: one wrong value would spoil whole rows of every text with the word.
+        low, high = model_schema.IDF["idf"].low, model_schema.IDF["idf"].high
+        wrong = np.flatnonzero(~((idf >= low) & (idf <= high)))
+        if len(wrong):
+            value, place = idf[wrong[0]], int(wrong[0])
+            raise ModelError(f'{path}: "idf" has the value {value} at [{place}], not from {low} to {high}; {REMEDY}')
+        return cls(words, idf, **content["settings"])
 
 
 def csr_without_checks(

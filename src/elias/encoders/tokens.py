@@ -124,12 +124,13 @@ def _cut(
         piece = [_encodable(text) for text in texts[start : start + TEXTS_AT_ONCE]]
         try:
             rows = [encoding.ids or [pad] for encoding in tokenizer.encode_batch_fast(piece)]
+            ids = np.fromiter((number for row in rows for number in row), dtype=np.int32)  # beyond 2^31: an error
         except Exception as problem:  # tokenizers raises nothing narrower, here for a vocabulary without [UNK]
             said = " ".join(str(problem).split())
             message = f"tokenizer.json of the encoder does not cut a text into tokens ({said}); restore it from a copy"
             raise ModelError(message) from None
         lengths[start + 1 : start + 1 + len(rows)] = [len(row) for row in rows]
-        keep(np.fromiter((number for row in rows for number in row), dtype=np.int32))
+        keep(ids)
         progress(start + len(rows), len(texts))
     return np.cumsum(lengths)
 

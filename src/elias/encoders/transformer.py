@@ -34,7 +34,7 @@ from ..core.schema import check_arrays, check_object
 from ..core.settings import EncoderSettings
 from .encoder import Inputs, TrainingContext, silent
 from .head import Head, NoHead
-from .pretrained import link_transformer, open_folder, open_pretrained, save_transformer
+from .pretrained import link_transformer, n_embeddings, open_folder, open_pretrained, save_transformer
 from .tokens import MOST_ROWS_AT_ONCE, TOKENS_AT_ONCE, Tokens, fingerprint, forget_tokens, tokenize_texts
 from .vector_cache import VectorCache
 
@@ -135,7 +135,7 @@ class TransformerEncoder:
     def _tokens(self, texts: Sequence[str], folder: Path | None, progress: Callable[[int, int], None]) -> Tokens:
         """The texts as numbers of embeddings that there are."""
         tokens = tokenize_texts(texts, self.tokenizer, self.pad, folder, progress)
-        embeddings = self.transformer.get_input_embeddings().num_embeddings
+        embeddings = n_embeddings(self.transformer)
         largest = int(tokens.ids.max(initial=0))
         if largest >= embeddings:
             raise ModelError(
@@ -201,7 +201,12 @@ class TransformerEncoder:
         ids_BW, mask_BW = upload(ids, self.device), upload(mask, self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.in_bfloat16):
             run = self.transformer if transformer is None else transformer
-            states_BWD = run(input_ids=ids_BW, attention_mask=mask_BW.long()).last_hidden_state
+            try:
+                states_BWD = run(input_ids=ids_BW, attention_mask=mask_BW.long()).last_hidden_state
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
+                said = " ".join(str(problem).split())[:200]
+                message = f"the transformer of the encoder does not compute ({said}); config.json does not fit it"
+                raise ModelError(f"{message}: restore it from a copy") from problem
         states_BWD = states_BWD.float()
         h_BD: Tensor
         if self.settings.pooling == "cls":

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from .exponent import exp
-from .score_model import N_INPUTS, add_four_times, add_times, tanh_of
+from .score_model import N_INPUTS, add_times, hidden_sums, tanh_of
 from .steps import FAST
 
 EPSILON = np.float32(1e-8)  # of AdamW
@@ -116,14 +116,7 @@ def forward(parameters, x, units, z):  # type: ignore[no-untyped-def]
         add_times(z, x[i], linear[i])
     for j in range(len(out)):
         unit = units[j]
-        unit[:] = shift[j]
-        i = 0
-        while i + 4 <= N_INPUTS:
-            add_four_times(unit, x[i : i + 4], hidden[j, i : i + 4])
-            i += 4
-        while i < N_INPUTS:
-            add_times(unit, x[i], hidden[j, i])
-            i += 1
+        hidden_sums(x, hidden[j], shift[j], unit)
         tanh_in_place(unit)
         add_times(z, unit, out[j])
 

@@ -79,18 +79,24 @@ def scores_of_inputs(labels, inputs, weights, unit, total):  # type: ignore[no-u
         standardize(inputs[i], weights.mean[i], weights.inverse[i], weights.farthest)
         add_times(total, inputs[i], weights.linear[i])
     for j in range(len(weights.out)):
-        unit[:] = weights.shift[j]
-        i = 0
-        while i + 4 <= N_INPUTS:
-            add_four_times(unit, inputs[i : i + 4], weights.hidden[j, i : i + 4])
-            i += 4
-        while i < N_INPUTS:
-            add_times(unit, inputs[i], weights.hidden[j, i])
-            i += 1
+        hidden_sums(inputs, weights.hidden[j], weights.shift[j], unit)
         add_tanh(total, unit, weights.out[j])
     for column in range(len(total)):
         if labels[column] < 0:
             total[column] = np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def hidden_sums(inputs, weights, shift, unit):  # type: ignore[no-untyped-def]
+    """One hidden unit of many examples before its tanh: shift + weights . x, four inputs at a time."""
+    unit[:] = shift
+    i = 0
+    while i + 4 <= N_INPUTS:
+        add_four_times(unit, inputs[i : i + 4], weights[i : i + 4])
+        i += 4
+    while i < N_INPUTS:
+        add_times(unit, inputs[i], weights[i])
+        i += 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.errors import ModelError
 from ..core.files import check_regular, replacing, unreadable
 from ..core.schema import SMALL
-from ..dataset.labels import LabelSet
+from ..dataset.labels import LabelSet, without_halves
 
 HEADER = "id\ttext\ttraining_count\tstage1_cluster"
 HEADER_WITH_URIS = f"{HEADER}\turi"
@@ -67,7 +67,7 @@ def read_labels(path: Path) -> tuple[LabelSet, np.ndarray, np.ndarray]:
     negative = (third + 1 < ends) & (content[np.minimum(third + 1, len(content) - 1)] == ord("-"))
     clusters, are_clusters = _numbers(content, third + 1 + negative, ends)
     _check(path, are_counts & are_clusters)
-    labels = LabelSet(_Column(raw, starts, first), _Column(raw, first + 1, second), uris=uris)
+    labels = LabelSet(_Column(raw, starts, first), _Texts(raw, first + 1, second), uris=uris)
     if len(raw) <= SMALL:  # of more labels, the first look-up by id finds it
         check_repeated(path, labels)
     clusters = np.clip(np.where(negative, -clusters, clusters), -2, MOST_ROWS)
@@ -113,12 +113,22 @@ class _Column(Sequence[str]):
     def __getitem__(self, place: int | slice) -> str | list[str]:
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
-        return _plain(self._raw[self._starts[place] : self._ends[place]].decode("utf-8", "surrogatepass"))
+        return self._decoded(self._raw[self._starts[place] : self._ends[place]])
+
+    def _decoded(self, raw: bytes) -> str:
+        return _plain(raw.decode("utf-8", "surrogatepass"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class _Texts(_Column):
+    """Texts of labels. They are shown and never looked up, so what no answer could hold is replaced."""
+
+    def _decoded(self, raw: bytes) -> str:
+        return without_halves(super()._decoded(raw))
 
 
 def _check(path: Path, is_good: np.ndarray) -> None:

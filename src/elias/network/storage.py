@@ -31,7 +31,7 @@ from ..core.embedding_table import EmbeddingTable
 from ..core.errors import ModelError
 from ..core.files import RowBlocks, read_json, read_tensors, replacing, write_json, write_tensors
 from ..core.rounding import as_array
-from ..core.schema import Arrays, Sizes, check_arrays, check_object
+from ..core.schema import REMEDY, Arrays, Sizes, check_arrays, check_object
 from ..encoders import Encoder, load_encoder
 from ..index.label_index import LabelIndex
 from ..kernels.beam_search import Classifiers, Edges
@@ -154,6 +154,10 @@ def load_index(path: Path) -> LabelIndex:
         ) from None
     details = check_object(path, details, model_schema.INDEX_HEADER)
     found = check_arrays(path, arrays, model_schema.INDEX, {"labels": details["n_labels"]})
+    n_clusters, n_labels = len(found["indptr"]) - 1, details["n_labels"]
+    if n_clusters < 1 or n_labels < 1:
+        message = f"an index of {n_clusters} clusters and {n_labels} labels; a model has one of each at least"
+        raise ModelError(f"{path}: {message}: {REMEDY}")
     return LabelIndex(indptr=found["indptr"], labels=found["labels"], logits=found.get("logits"), **details)
 
 

@@ -9,6 +9,7 @@ these counts under `Limits`. The 503 answers:
     shutting_down          the compute threads have been stopped (batching.Batcher.run)
     too_slow               an admitted request was not computed within answer_seconds (batching.Batcher.run)
     TOO_MANY_CONNECTIONS   refused below HTTP, when the connection is opened (protocol.Connection)
+    worker_missing         a worker is being started again, and its metrics with it (workers.Worker.metrics)
     reload_failed          the new model cannot be opened, the old one keeps serving (models.reload)
 
 All counters belong to the event loop, so there are no locks here.
@@ -107,6 +108,15 @@ class Admission:
             self.texts -= n_texts
             self.bytes -= n_bytes
 
+    @contextmanager
+    def holding(self, n_bytes: int) -> Iterator[None]:
+        """Count a body that has arrived and is being parsed; `admit` counts it from then on."""
+        self.bytes += n_bytes
+        try:
+            yield
+        finally:
+            self.bytes -= n_bytes
+
     def _queue_full(self) -> ServiceError:
         self.metrics.refused.inc()
         return unavailable("the service is busy: its queue is full; try again after the seconds in Retry-After")
@@ -127,6 +137,10 @@ def shutting_down() -> ServiceError:
 
 def too_slow(seconds: float) -> ServiceError:
     return unavailable(f"no answer within {seconds:g} seconds; send fewer texts per request", retry_after=5)
+
+
+def worker_missing() -> ServiceError:
+    return unavailable("a worker of the service is being started again; try again in a few seconds", retry_after=5)
 
 
 def reload_failed() -> ServiceError:

@@ -15,7 +15,6 @@ form, but cannot read the answer, and nothing is stored.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
@@ -41,7 +40,7 @@ from .schemas import (
     DocumentResults,
     DocumentsRequest,
 )
-from .validation import LARGE_BODY, StrictRoute, check_text, read_body, read_request
+from .validation import StrictRoute, check_text, read_parsed, read_request
 
 if TYPE_CHECKING:
     from ..core.predictions import Predictions
@@ -116,13 +115,12 @@ def annif_router(service: Service) -> APIRouter:
     )
     async def suggest(request: Request, project_id: ProjectId) -> Response:
         served = project(project_id)
-        body = await read_body(request, service.admission, FORM)
-        form = await asyncio.to_thread(read_form, body) if len(body) > LARGE_BODY else read_form(body)
+        form, n_bytes = await read_parsed(request, service.admission, read_form, FORM)
         if "text" not in form:
             raise invalid('field "text" is missing', "text")
         check_language(form.get("language"), served)
         wanted = Wanted(served, read_limit(form), read_threshold(form))
-        lines = await answer(service, request, wanted, [form["text"]], len(body))
+        lines = await answer(service, request, wanted, [form["text"]], n_bytes)
         return Response(lines[0].encode("utf-8", "backslashreplace"), media_type="application/json")
 
     @routes.post(

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from ..core.errors import EliasError
+from ..core.errors import InputError
 
 # The code is for programs: it stays the same when the wording of a message changes.
 CODES = {
@@ -75,10 +75,10 @@ def invalid(message: str, field: str | None = None) -> ServiceError:
 
 
 def as_service_error(problem: Exception) -> ServiceError:
-    """The answer to any exception that a handler raised."""
+    """The answer to any exception that a handler raised. Only InputError is the client's: a damaged model is not."""
     if isinstance(problem, ServiceError):
         return problem
-    if isinstance(problem, EliasError):
+    if isinstance(problem, InputError):
         return invalid(str(problem))  # messages of the library are written for users
     if isinstance(problem, HTTPException):
         return ServiceError(problem.status_code, str(problem.detail), headers=dict(problem.headers or {}))

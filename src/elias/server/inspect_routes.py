@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import cached_property
+from threading import Lock
 from typing import Annotated, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -123,7 +124,7 @@ def inspect_router(service: Service) -> APIRouter:
         if body.label is not None and body.label not in served.model.labels.number_of:
             raise unknown_label(body.label, "label", status=422)
         with service.admission.admit(1, n_bytes):
-            found = await asyncio.to_thread(views.get(served).paths, body.text, body.k, body.label)
+            found = await asyncio.to_thread(lambda: views.get(served).paths(body.text, body.k, body.label))
         return {"model": served.name, **found}
 
     return routes
@@ -135,11 +136,15 @@ class PerModel(Generic[Made]):
     def __init__(self, make: Callable[[Served], Made]) -> None:
         self._make = make
         self._made: WeakKeyDictionary[Served, Made] = WeakKeyDictionary()
+        self._making = Lock()
 
     def get(self, served: Served) -> Made:
         found = self._made.get(served)
-        if found is None:  # two threads may both make it; one of the two equal results stays
-            found = self._made[served] = self._make(served)
+        if found is None:
+            with self._making:  # of many labels it takes seconds and gigabytes: who comes meanwhile waits for it
+                found = self._made.get(served)
+                if found is None:
+                    found = self._made[served] = self._make(served)
         return found
 
 

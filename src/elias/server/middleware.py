@@ -142,7 +142,7 @@ class RequestMiddleware:
     async def _send_error(self, exchange: Exchange, problem: Exception) -> None:
         error = as_service_error(problem)
         if error.status == 500:
-            log.error("unexpected error", extra={"facts": {"request_id": exchange.id, **location(problem)}})
+            log_defect(problem, exchange.id)
         exchange.code = error.code
         if exchange.started:  # the status has been sent; closing the connection is the only signal left
             exchange.status = error.status
@@ -250,6 +250,10 @@ def is_allowed_host(given: bytes, names: Collection[str]) -> bool:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
         return True
     return False
+
+
+def log_defect(problem: Exception, request_id: str) -> None:
+    log.error("unexpected error", extra={"facts": {"request_id": request_id, **location(problem)}})
 
 
 def location(problem: Exception) -> dict[str, Any]:

@@ -160,8 +160,11 @@ class Registry:
             served = Served(name, model, parts, about=read_about(folder, model), loaded=datetime.now(UTC))
         except InputError as problem:  # raised by the warm-up of a model that was trained on vectors
             raise ModelError(f"{folder}: cannot be served: {problem}") from None
-        except (OSError, ValueError, KeyError, TypeError, IndexError, RuntimeError) as problem:
-            # The model opens but cannot predict: damaged in a way that the checks of its files do not find.
+        except EliasError:
+            raise
+        except Exception as problem:
+            # Too large for the memory, or it opens but cannot predict: damaged in a way that no check of its files
+            # finds. Whoever waits for the model hears of this class alone.
             raise EliasError(f"{folder}: the model cannot be used ({type(problem).__name__}: {problem})") from problem
         seconds = (datetime.now(UTC) - started).total_seconds()
         log.info("model opened", extra={"facts": {"model": name, "seconds": round(seconds, 2)}})

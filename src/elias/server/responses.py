@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from .admission import Admission
 from .errors import ClientGone, as_service_error
+from .middleware import log_defect
 from .queue import Job, Slice
 
 if TYPE_CHECKING:
@@ -107,7 +108,10 @@ class StreamResponse(Response):
                     except ClientGone:
                         raise
                     except Exception as problem:
-                        body = as_service_error(problem).body() + b"\n"
+                        error = as_service_error(problem)
+                        if error.status == 500:  # the middleware never sees it
+                            log_defect(problem, scope["elias"].id)
+                        body = error.body() + b"\n"
                         break
                 await self._send_piece(send, body)
                 await send({"type": "http.response.body", "body": b""})

@@ -240,7 +240,7 @@ def api_router(service: Service) -> APIRouter:
         tags=["service"],
         summary="For Prometheus",
         response_class=PlainTextResponse,
-        responses=error_responses(),
+        responses=error_responses(503),
     )
     async def metrics() -> Response:
         text = service.metrics.text() if service.workers is None else await service.workers.metrics()

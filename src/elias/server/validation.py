@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -30,6 +31,7 @@ from .schemas import PredictRequest, RequestBody
 LARGE_BODY = 1 << 16  # bytes; parsing a larger one would hold up the event loop
 EXPLAINED = 10  # an explained label is as long as so many others
 Body = TypeVar("Body", bound=RequestBody)
+Parsed = TypeVar("Parsed")
 
 
 class StrictRoute(APIRoute):
@@ -90,7 +92,7 @@ async def _read_pieces(request: Request, admission: Admission) -> bytes:
                 admission.check_room()
             pieces.append(piece)
     finally:
-        admission.bytes -= size  # `admit` counts it again, if the request gets that far
+        admission.bytes -= size  # `read_parsed` counts it again, before anything else runs
     return b"".join(pieces)
 
 
@@ -101,9 +103,16 @@ def _too_large(limits: Limits) -> ServiceError:
 
 async def read_request(kind: type[Body], request: Request, admission: Admission) -> tuple[Body, int]:
     """The body of a request as `kind`, and its size in bytes."""
-    body = await read_body(request, admission)
-    parsed = await asyncio.to_thread(parse, kind, body) if len(body) > LARGE_BODY else parse(kind, body)
-    return parsed, len(body)
+    return await read_parsed(request, admission, partial(parse, kind))
+
+
+async def read_parsed(
+    request: Request, admission: Admission, read: Callable[[bytes], Parsed], content_type: str = "application/json"
+) -> tuple[Parsed, int]:
+    """What `read` makes of the body, and its size in bytes. It counts as waiting until it is parsed."""
+    body = await read_body(request, admission, content_type)
+    with admission.holding(len(body)):
+        return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body), len(body)
 
 
 def parse(kind: type[Body], body: bytes) -> Body:

@@ -38,10 +38,11 @@ from typing import Any
 import uvloop
 
 from ..core.errors import EliasError
-from .admission import reload_failed
+from .admission import reload_failed, worker_missing
 from .feedback import FeedbackFile
 from .logs import configure_logging
 from .metrics import Metrics, add_up
+from .middleware import location
 from .models import Opener, Registry, Served, note_failed_reload, note_reload
 from .run import SAME_SIGNAL_SECONDS, Options, Server, listen, run_server, server_of, tell_listening, tell_ready, url_of
 
@@ -110,6 +111,9 @@ class Link:
             reply["value"] = await self._handlers[message["call"]](message["value"])
         except (EliasError, CallFailed) as problem:
             reply["error"] = str(problem)
+        except Exception as problem:  # a defect; without an answer the other side would wait for ever
+            log.error("unexpected error", extra={"facts": {"call": message["call"], **location(problem)}})
+            reply["error"] = type(problem).__name__
         self._send(reply)
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -232,6 +236,8 @@ class Supervisor:
 
     async def _each(self, name: str, value: Any = None, *, seconds: float | None = CALL_SECONDS) -> list[Any]:
         """The answers of all workers; CallFailed if one of them cannot."""
+        if not self.links:
+            raise CallFailed("no worker is running")
         calls = [link.call(name, value, seconds=seconds) for link in self.links.values()]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
@@ -253,7 +259,11 @@ class Supervisor:
                 with contextlib.suppress(CallFailed):
                     await self._each("forget")
                 raise
-            await self._each("replace")
+            try:
+                await self._each("replace")
+            except CallFailed as problem:  # too late to undo: the other workers have the new models
+                event = "a worker has ended during a reload; started again it opens the new folders"
+                log.error(event, extra={"facts": {"error": str(problem)}})
             return note_reload(self._metrics, names)
 
     async def _reload_quietly(self) -> None:
@@ -328,8 +338,11 @@ class Worker:
         self.registry.is_held = False
 
     async def metrics(self) -> str:
-        """Those of all workers."""
-        return str(await self.link.call("metrics"))
+        """Those of all workers. Without one of them the sums would fall, so there are none then."""
+        try:
+            return str(await self.link.call("metrics"))
+        except CallFailed:
+            raise worker_missing() from None
 
     async def reload(self, name: str | None) -> list[str]:
         try:
