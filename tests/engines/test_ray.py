@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from elias import Model
-from elias.core.errors import InputError, MissingExtraError
+from elias.core.errors import InputError, MissingExtraError, ModelError
 from elias.engines import ray as engine
 from helpers.processes import environment, here, one_line, start, wait_until
 
@@ -244,12 +245,36 @@ def test_a_model_without_a_folder(stacked_model: Model) -> None:
 
 def test_a_model_at_a_url_is_copied_once(stacked_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    first = engine.local_folder(stacked_folder.as_uri())
+    first = engine.ModelPlace.of(stacked_folder.as_uri()).local_folder()
     assert {path.name for path in first.iterdir()} == {path.name for path in stacked_folder.iterdir()}
     stamp = first.stat().st_mtime_ns
     time.sleep(0.01)
-    assert engine.local_folder(stacked_folder.as_uri()) == first
+    assert engine.ModelPlace.of(stacked_folder.as_uri()).local_folder() == first
     assert first.stat().st_mtime_ns == stamp
+
+
+def test_a_model_replaced_at_its_url_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    there = tmp_path / "model"
+    there.mkdir()
+    (there / "config.json").write_text("old")
+    old = engine.ModelPlace.of(there.as_uri())
+    late = engine.ModelPlace.of(there.as_uri())
+    assert (old.local_folder() / "config.json").read_text() == "old"
+    (there / "config.json").write_text("newer")
+    new = engine.ModelPlace.of(there.as_uri())
+    assert (new.local_folder() / "config.json").read_text() == "newer"
+    assert (late.local_folder() / "config.json").read_text() == "old", "a run keeps to the model that it began with"
+    shutil.rmtree(old.local_folder())
+    with pytest.raises(ModelError, match="was replaced meanwhile"):
+        old.local_folder()
+
+
+@pytest.mark.parametrize(("url", "words"), [("foo://x", "not a place"), ("file:///no/such/model", "no model")])
+def test_a_url_without_a_model_is_one_line(url: str, words: str, rows: Path, tmp_path: Path) -> None:
+    done = here("predict", url, rows, "-o", tmp_path / "out", "--engine", "ray")
+    assert (one_line(done.stderr), words in done.stderr) == (True, True), done.stderr
+    assert done.returncode in (2, 5)
 
 
 @pytest.mark.slow

@@ -20,22 +20,10 @@ from typing import Any
 
 from ..core.errors import InputError, RunError
 from ..core.files import disk_errors
+from ..engines.ray import first_line, opened
 
 COMMAND = "_elias.json"  # readers of folders of parts skip names that begin with _
 UNDER_WAY = ".under-way"
-
-
-def opened(location: str) -> tuple[Any, str]:
-    """(file system of pyarrow, path) of a path or a URL."""
-    from pyarrow import fs
-
-    if "://" not in location:
-        return fs.LocalFileSystem(), os.path.abspath(location)
-    try:
-        system, path = fs.FileSystem.from_uri(location)
-    except (OSError, ValueError) as problem:
-        raise InputError(f"{location}: not a place that can be opened ({_first_line(problem)})") from None
-    return system, str(path)
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ def input_files(locations: list[str], suffixes: tuple[str, ...]) -> list[str]:
                 continue
             entries = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         except OSError as problem:
-            raise InputError(f"{location}: cannot be opened ({_first_line(problem)})") from None
+            raise InputError(f"{location}: cannot be opened ({first_line(problem)})") from None
         names = sorted(entry.base_name for entry in entries if entry.type == fs.FileType.File)
         found = [n for n in names if n.removesuffix(".gz").endswith(suffixes) and not n.startswith(("_", "."))]
         if not found:
@@ -156,7 +144,3 @@ def file_stamp(location: str) -> tuple[str, int, int]:
     system, path = opened(location)
     about = system.get_file_info(path)
     return location, about.size or 0, about.mtime_ns or 0
-
-
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -7,7 +7,8 @@ An actor opens the model once and answers one batch after another. Its arrays ar
 actors of a node share their pages. Ray starts an actor again when its process or its node is lost, and gives its
 batches to others. `run_blocks` is the same pool for work that writes its own results: `elias predict --engine ray`.
 
-A model can be at s3://, gs:// or any other place that pyarrow opens; each node then copies it once.
+A model can be at s3://, gs:// or any other place that pyarrow opens; each node then copies it once. Its files
+must stay what they were when the run began: a model that is replaced meanwhile is an error, not two in one output.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def predict(
     from ..dataset.fields import Fields
 
     options = {"k": k, "allow": allow, "block": block, "threshold": threshold, "rare": rare}
-    arguments = (_folder_of(model), threads, Fields.of(text, None, id), options)
+    arguments = (_place_of(model), threads, Fields.of(text, None, id), options)
     return dataset.map_batches(
         LabelColumn,
         fn_constructor_args=arguments,
@@ -137,11 +138,11 @@ def predict(
 class LabelColumn:
     """What an actor of `predict` does: a table in, the same with the column of labels out."""
 
-    def __init__(self, folder: str, threads: int, chosen: Any, options: dict[str, Any]) -> None:
+    def __init__(self, place: ModelPlace, threads: int, chosen: Any, options: dict[str, Any]) -> None:
         from ..dataset.fields import Fields
         from ..model.ensemble import load
 
-        self.model = load(local_folder(folder), threads=threads)
+        self.model = load(place.local_folder(), threads=threads)
         self.fields = chosen.or_else(self.model.first.fields).or_else(Fields(text=("text",)))
         self.options = options
 
@@ -177,32 +178,88 @@ class LabelColumn:
         raise InputError(f'the dataset has no column "{name}"; it has {shown}{did_you_mean(name, names)}; say text=...')
 
 
-def _folder_of(model: str | Path | Model | Ensemble) -> str:
+def _place_of(model: str | Path | Model | Ensemble) -> ModelPlace:
     """The place that actors open."""
     if isinstance(model, str | Path):
-        return str(model) if "://" in str(model) else os.path.abspath(model)
+        return ModelPlace.of(str(model))
     if model.home is None or not model.home.holds(model.content()):
         raise InputError("this model is in no folder; save it, and pass the folder")
-    return str(model.home.folder)
+    return ModelPlace.of(str(model.home.folder))
 
 
-def local_folder(folder: str) -> Path:
-    """The folder itself, or this node's copy of a URL; the first process of a node makes it, the others wait."""
-    if "://" not in folder:
-        return Path(folder)
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+def opened(location: str) -> tuple[Any, str]:
+    """(file system of pyarrow, path) of a path or a URL."""
     from pyarrow import fs
 
-    place = Path(tempfile.gettempdir()) / f"elias-{hashlib.blake2b(folder.encode(), digest_size=12).hexdigest()}"
-    place.mkdir(exist_ok=True, mode=0o700)
-    if place.stat().st_uid != os.getuid():
-        raise ModelError(f"{place}: belongs to another user; remove it, or set TMPDIR")
-    with open(place / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "model").exists():
-            with replacing(place / "model") as part:
-                source, path = fs.FileSystem.from_uri(folder)
-                fs.copy_files(path, str(part), source_filesystem=source)
-    return place / "model"
+    if "://" not in location:
+        return fs.LocalFileSystem(), os.path.abspath(location)
+    try:
+        system, path = fs.FileSystem.from_uri(location)
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{location}: not a place that can be opened ({first_line(problem)})") from None
+    return system, str(path)
+
+
+def first_line(problem: BaseException) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where actors find the model.
+
+    Parameters
+    ----------
+    location
+        A path, made absolute, or a URL.
+    state
+        Of the files at a URL: a hash of it and of their names, sizes and times; empty for a path.
+    """
+
+    location: str
+    state: str = ""
+
+    @classmethod
+    def of(cls, location: str) -> ModelPlace:
+        if "://" not in location:
+            return cls(os.path.abspath(location))
+        return cls(location, _state_of(location))
+
+    def local_folder(self) -> Path:
+        """The folder itself, or this node's copy of a URL; the first process of a node makes it, the others wait."""
+        if not self.state:
+            return Path(self.location)
+        from pyarrow import fs
+
+        place = Path(tempfile.gettempdir()) / f"elias-{self.state}"
+        place.mkdir(exist_ok=True, mode=0o700)
+        if place.stat().st_uid != os.getuid():
+            raise ModelError(f"{place}: belongs to another user; remove it, or set TMPDIR")
+        with open(place / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (place / "model").exists():
+                with replacing(place / "model") as part:
+                    part.mkdir()
+                    source, path = opened(self.location)
+                    fs.copy_files(path, str(part), source_filesystem=source)
+                    if _state_of(self.location) != self.state:
+                        raise ModelError(f"{self.location}: the model was replaced meanwhile; start again")
+        return place / "model"
+
+
+def _state_of(url: str) -> str:
+    from pyarrow import fs
+
+    system, path = opened(url)
+    try:
+        entries = system.get_file_info(fs.FileSelector(path, recursive=True))
+    except OSError as problem:
+        raise ModelError(f"{url}: no model can be read there ({first_line(problem)})") from None
+    files = sorted((one.path, one.size, one.mtime_ns) for one in entries if one.type == fs.FileType.File)
+    return hashlib.blake2b(repr((url, files)).encode(), digest_size=12).hexdigest()
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------
