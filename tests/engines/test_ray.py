@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from elias import Model
-from elias.core.errors import InputError, MissingExtraError, ModelError
+from elias.core.errors import EliasError, InputError, MissingExtraError, ModelError
 from elias.engines import ray as engine
 from helpers.processes import environment, here, one_line, start, wait_until
 
@@ -204,6 +205,38 @@ def test_of_a_ray_dataset(stacked_model: Model, stacked_folder: Path, rows: Path
     assert table["labels"].to_pylist() == wanted
 
 
+def in_another_folder(elsewhere: Path) -> Any:
+    """`run_blocks` without Ray: in this process, but in a folder that is not the caller's, as on a cluster."""
+
+    def run(sources: Any, read: Any, worker: Any, arguments: Any, pool: Any) -> Iterator[int]:
+        with contextlib.chdir(elsewhere):
+            work = worker(*arguments)
+            done = [work(source, number, content) for source in sources for number, content in read(source)]
+        yield from done
+
+    return run
+
+
+def test_relative_names_where_workers_run_in_another_folder(
+    stacked_folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "model").symlink_to(stacked_folder)
+    lines = rows.read_text(encoding="utf-8").splitlines(keepends=True)[:20]
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "in" / name).write_text("".join(lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine, "session", contextlib.nullcontext)
+    monkeypatch.setattr(engine, "run_blocks", in_another_folder(tmp_path / "elsewhere"))
+    done = here("predict", "model", "in", "-o", "out", "--engine", "ray")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("out: 40 rows in 2 blocks")
+    assert here("predict", "model", "in/a.jsonl", "in/b.jsonl", "-o", "whole.jsonl").returncode == 0
+    assert joined(tmp_path / "out") == (tmp_path / "whole.jsonl").read_bytes()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_wrong_uses(stacked_folder: Path, rows: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("")
@@ -233,6 +266,29 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, stacked_folder: Pa
     done = here("predict", stacked_folder, rows, "-o", tmp_path / "out", "--engine", "ray")
     assert (done.returncode, one_line(done.stderr)) == (7, True)
     assert not (tmp_path / "out").exists()
+
+
+def nodes(*cpus: int) -> list[dict[str, Any]]:
+    return [{"Alive": True, "Resources": {"CPU": float(n)}} for n in cpus] + [{"Alive": False, "Resources": {}}]
+
+
+def test_an_actor_is_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.nodes", lambda: nodes(3, 5))
+    assert engine.Pool(threads=2).options()["compute"].max_size == 3
+    assert engine.Pool(3, threads=2).options()["compute"].max_size == 3
+    for pool, words in (
+        (engine.Pool(4, 2), "actors=4, threads=2: this Ray cluster has room for 3 such actors"),
+        (engine.Pool(threads=6), r"room for 0 such actors \(CPUs per node: 3, 5\); ask for fewer"),
+    ):
+        with pytest.raises(InputError, match=words):
+            pool.options()
+
+
+def test_no_progress_is_one_line() -> None:
+    from ray.data.exceptions import ExecutionTimeoutError
+
+    with pytest.raises(EliasError, match=r"^Ray: no progress$"), engine._one_line_errors():
+        raise ExecutionTimeoutError("no progress\nand much more")
 
 
 def test_a_model_without_a_folder(stacked_model: Model) -> None:

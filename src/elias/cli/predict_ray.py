@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from ..core.errors import DataError, InputError
 from ..core.progress import Progress, duration
-from ..engines.ray import ModelPlace, opened
+from ..engines.ray import ModelPlace, absolute, opened
 from .block_folder import BlockFolder, file_stamp, input_files
 from .input_rows import READ, InputRow, RowReader, count_lines, suffix_of_name
 from .options import chosen_fields
@@ -69,9 +69,11 @@ def run(args: argparse.Namespace, options: dict[str, Any], command: dict[str, An
         command |= {"model": place.state}
     model = load(place.local_folder(), threads=1)
     reader = RowReader(Fields.of(**chosen_fields(args)), model.first.fields)
-    first = next((row for file in files for row in islice(_rows(reader, file), 1)), None)
+    first = next((row for file in files for row in islice(_rows(reader, file, file), 1)), None)
     columns = Columns.of(first, files=len(files), has_texts=any(model.labels.texts_to_show))
-    job = Job(place, pool.threads, options, output_format, output, columns)
+    # Workers of a cluster run in another folder; messages here keep the name as it was given.
+    written = replace(output, location=absolute(output.location))
+    job = Job(place, pool.threads, options, output_format, written, columns)
     if output_format == "parquet":
         own = {} if first is None else columns.values(first)
         job = replace(job, parquet=ParquetColumns({k: type(v) is int for k, v in own.items()}, columns.has_texts))
@@ -84,8 +86,9 @@ def run(args: argparse.Namespace, options: dict[str, Any], command: dict[str, An
     if done:
         progress.say(f"{args.output}: continuing after {len(done):,} blocks that are done already")
     with session(args.address):
+        sources = [(number, file, absolute(file)) for number, file in enumerate(files)]
         read = partial(blocks_of, reader, size, frozenset(done))
-        for finished in run_blocks(list(enumerate(files)), read, BlockWriter, (job,), pool):
+        for finished in run_blocks(sources, read, BlockWriter, (job,), pool):
             rows += finished
             seconds = time.monotonic() - began
             left = max(0, total - len(done) * size)
@@ -110,11 +113,11 @@ def _format(args: argparse.Namespace, files: list[str]) -> str:
 
 
 def blocks_of(
-    reader: RowReader, size: int, done: frozenset[tuple[int, int]], source: tuple[int, str]
+    reader: RowReader, size: int, done: frozenset[tuple[int, int]], source: tuple[int, str, str]
 ) -> Iterator[tuple[int, bytes]]:
-    """(number, rows as JSON) of the blocks of a file that are not done."""
-    number, file = source
-    rows = _rows(reader, file)
+    """(number, rows as JSON) of the blocks that are not done; `source`: a file's number, name as given, and place."""
+    number, file, place = source
+    rows = _rows(reader, file, place)
     for block in count():
         if not (some := list(islice(rows, size))):
             return
@@ -122,8 +125,8 @@ def blocks_of(
             yield block, json.dumps([(row.text, row.id, row.candidates, row.number) for row in some]).encode()
 
 
-def _rows(reader: RowReader, file: str) -> Iterator[InputRow]:
-    with _here(file) as path:
+def _rows(reader: RowReader, file: str, place: str) -> Iterator[InputRow]:
+    with _here(place) as path:
         try:
             for row in reader.rows([path]):
                 yield row._replace(file=file)
@@ -163,8 +166,8 @@ class BlockWriter:
         model = load(job.model.local_folder(), threads=job.threads)
         self.predictor = Predictor(model, job.options, job.output_format, job.columns)
 
-    def __call__(self, source: tuple[int, str], block: int, content: bytes) -> int:
-        number, file = source
+    def __call__(self, source: tuple[int, str, str], block: int, content: bytes) -> int:
+        number, file, _ = source
         rows = [InputRow(text, own, candidates, row, file) for text, own, candidates, row in json.loads(content)]
         text = self.predictor.head() + "".join(self.predictor.answer(some) for some in chunks(rows))
         raw = text.encode("utf-8", "backslashreplace")

@@ -64,11 +64,13 @@ class Pool:
         import ray
         from ray.data import ActorPoolStrategy
 
-        room = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads)
-        if self.actors is not None and self.actors > room:
+        # An actor is on one node; what is left over on each holds none.
+        cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        room = sum(count // self.threads for count in cpus)
+        if room < (self.actors or 1):
             raise InputError(
-                f"{self.actors} actors of {self.threads} threads need {self.actors * self.threads} CPUs; this Ray "
-                f"cluster has room for {room}"
+                f"actors={self.actors or 1}, threads={self.threads}: this Ray cluster has room for {room} such actors "
+                f"(CPUs per node: {', '.join(map(str, cpus))}); ask for fewer"
             )
         # A fixed pool could take every CPU from the tasks that read and write.
         size = {"min_size": 1, "max_size": self.actors or room}
@@ -203,6 +205,11 @@ def opened(location: str) -> tuple[Any, str]:
     return system, str(path)
 
 
+def absolute(location: str) -> str:
+    """For a process that runs in another folder. Links stay: nodes can have them in other places."""
+    return location if "://" in location else os.path.abspath(location)
+
+
 def first_line(problem: BaseException) -> str:
     return (str(problem).splitlines() or [type(problem).__name__])[0]
 
@@ -225,7 +232,7 @@ class ModelPlace:
     @classmethod
     def of(cls, location: str) -> ModelPlace:
         if "://" not in location:
-            return cls(os.path.abspath(location))
+            return cls(absolute(location))
         return cls(location, _state_of(location))
 
     def local_folder(self) -> Path:
@@ -402,9 +409,12 @@ def session(address: str | None) -> Iterator[None]:
 def _one_line_errors() -> Iterator[None]:
     """What Ray itself raises, as one line."""
     import ray
+    from ray.data import exceptions
 
+    # Not in every version; no RayError: no progress for half an hour.
+    stuck = getattr(exceptions, "ExecutionTimeoutError", ray.exceptions.RayError)
     try:
         yield
-    except ray.exceptions.RayError as problem:
+    except (ray.exceptions.RayError, stuck) as problem:
         lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
         raise EliasError(f"Ray: {lines[0] if lines else type(problem).__name__}") from problem
