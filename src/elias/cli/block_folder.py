@@ -5,14 +5,16 @@
         part-00000-00001.jsonl     in the order of their names, the blocks are in the order of the input
         _elias.json                the command and the input files they belong to
 
-Started again, the same command computes the blocks that are missing. OUTPUT can be at s3://, gs:// or any other place
-that pyarrow opens; there an object appears when it is complete, and here a file is renamed into its place.
+Started again, the same command computes the blocks that are missing. OUTPUT can be at s3://, gs:// or abfs://, where an
+object appears when it is complete; here a file is renamed into its place. Other file systems of pyarrow are refused: a
+writer that is killed would leave a short part there.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from ..engines.ray import first_line, opened
 
 COMMAND = "_elias.json"  # readers of folders of parts skip names that begin with _
 UNDER_WAY = ".under-way"
+WHOLE_OBJECTS = ("s3", "gcs", "abfs")  # where a file appears when it is complete
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,18 @@ class BlockFolder:
         from pyarrow import fs
 
         system, folder = opened(self.location)
+        if not isinstance(system, fs.LocalFileSystem) and system.type_name not in WHOLE_OBJECTS:
+            raise InputError(
+                f"-o {self.location}: a part on a file system of type {system.type_name} could be left incomplete; "
+                "name a local folder, or one at s3://, gs:// or abfs://"
+            )
         with self._errors():
             if system.get_file_info(folder).type == fs.FileType.File:
                 raise InputError(f"-o {self.location}: is a file; with --engine ray the output is a folder of parts")
             found = self._files()
             if restart:
-                for name in found:
-                    if name == COMMAND or name.startswith("part-"):
+                for name in self._names():
+                    if name == COMMAND or name.startswith("part-") or name.endswith(UNDER_WAY):
                         system.delete_file(f"{folder}/{name}")
                 found = []
             if COMMAND in found:
@@ -88,8 +96,8 @@ class BlockFolder:
 
         system, folder = opened(self.location)
         here = isinstance(system, fs.LocalFileSystem)
-        # Two processes can be at the same block when a node was thought lost.
-        path = f"{folder}/.{name}.{os.getpid()}{UNDER_WAY}" if here else f"{folder}/{name}"
+        # Two processes, on one machine or two, can be at the same block when a node was thought lost.
+        path = f"{folder}/.{name}.{uuid.uuid4().hex}{UNDER_WAY}" if here else f"{folder}/{name}"
         with system.open_output_stream(path) as out:
             out.write(content)
         if here:
@@ -104,11 +112,14 @@ class BlockFolder:
         return content
 
     def _files(self) -> list[str]:
+        return [name for name in self._names() if not name.endswith(UNDER_WAY)]
+
+    def _names(self) -> list[str]:
         from pyarrow import fs
 
         system, folder = opened(self.location)
         entries = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return [entry.base_name for entry in entries if not entry.base_name.endswith(UNDER_WAY)]
+        return [entry.base_name for entry in entries]
 
     def _errors(self) -> Any:
         return disk_errors(Path(self.location))
