@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elias.cli.block_folder import UNDER_WAY, BlockFolder
+from elias.cli.block_folder import UNDER_WAY, BlockFolder, input_files
+from elias.cli.input_rows import READ
 from elias.core.errors import InputError
 
 
@@ -42,3 +43,10 @@ def test_only_file_systems_where_a_part_appears_whole(tmp_path: Path, monkeypatc
         BlockFolder("hdfs://host/out", ".jsonl").begin({}, restart=False)
     monkeypatch.undo()
     BlockFolder(tmp_path.as_uri(), ".jsonl").begin({}, restart=False)
+
+
+def test_of_a_folder_the_files_that_predict_reads(tmp_path: Path) -> None:
+    for name in ("ROWS.CSV", "a.jsonl.gz", "b.Parquet", "notes.md", "_elias.json", ".c.csv"):
+        (tmp_path / name).write_text("")
+    files = input_files([str(tmp_path)], READ)
+    assert [Path(file).name for file in files] == ["ROWS.CSV", "a.jsonl.gz", "b.Parquet"]

@@ -19,6 +19,7 @@ import pytest
 
 from elias import Model
 from elias.core.errors import EliasError, InputError, MissingExtraError, ModelError
+from elias.dataset.fields import Fields
 from elias.engines import ray as engine
 from helpers.processes import environment, here, one_line, start, wait_until
 
@@ -289,6 +290,69 @@ def test_no_progress_is_one_line() -> None:
 
     with pytest.raises(EliasError, match=r"^Ray: no progress$"), engine._one_line_errors():
         raise ExecutionTimeoutError("no progress\nand much more")
+
+
+TRACEBACK = """\x1b[36mray::MapWorker.submit()\x1b[39m (pid=1)
+  File "block_folder.py", line 9, in write
+    out.write(content)
+OSError: no space left
+
+The above exception was the direct cause of the following exception:
+
+\x1b[36mray::MapWorker.submit()\x1b[39m (pid=1)
+  File "map_operator.py", line 9, in _map_task
+    raise UserCodeException
+ray.exceptions.UserCodeException: UDF failed to process a data block.
+To change retry attempts, configure something."""
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [(TRACEBACK, "OSError: no space left"), ("It died.\nAlone.", "It died."), ("", "RayError")],
+)
+def test_an_error_in_a_worker_is_its_cause(message: str, reason: str) -> None:
+    from ray.exceptions import RayError
+
+    with pytest.raises(EliasError) as caught, engine._one_line_errors():
+        raise RayError(message)
+    assert str(caught.value) == f"Ray: {reason}"
+
+
+def test_a_worker_without_a_model_says_why() -> None:
+    def broken() -> Any:
+        raise ModelError("models/mine: no model")
+
+    import pyarrow as pa
+
+    worker = engine._Worker([0], broken, ())
+    block = {"number": 0, "block": 0, "content": b"", "kind": None, "error": None}
+    (row,) = worker(pa.Table.from_pylist([block, block][:1])).to_pylist()
+    assert row == {"rows": 0, "kind": "ModelError", "error": "models/mine: no model"}
+
+
+def test_an_id_that_was_named_must_exist(stacked_folder: Path) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"text": ["some text"], "ident": ["1"]})
+    column = engine.LabelColumn(engine.ModelPlace.of(str(stacked_folder)), 1, Fields.of("text", None, "idnt"), {"k": 1})
+    with pytest.raises(InputError, match=r'no column "idnt"; .*did you mean "ident".; say id='):
+        column(table)
+    column = engine.LabelColumn(engine.ModelPlace.of(str(stacked_folder)), 1, Fields.of("text", None, None), {"k": 1})
+    assert column(table).num_rows == 1, "that of the training data may be missing"
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1:6379"])
+def test_ray_of_another_version_is_one_line(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: Any) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.0\n")
+
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(EliasError) as caught, engine.session(address):
+        pass
+    said = str(caught.value)
+    assert "Version mismatch: The cluster was started with: Ray: 2.0" in said
+    assert "\n" not in said
+    assert ("--address" in said) == (address is not None)
 
 
 def test_a_model_without_a_folder(stacked_model: Model) -> None:

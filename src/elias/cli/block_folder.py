@@ -23,6 +23,7 @@ from typing import Any
 from ..core.errors import InputError, RunError
 from ..core.files import disk_errors
 from ..engines.ray import first_line, opened
+from .input_rows import suffix_of_name
 
 COMMAND = "_elias.json"  # readers of folders of parts skip names that begin with _
 UNDER_WAY = ".under-way"
@@ -141,7 +142,7 @@ def input_files(locations: list[str], suffixes: tuple[str, ...]) -> list[str]:
         except OSError as problem:
             raise InputError(f"{location}: cannot be opened ({first_line(problem)})") from None
         names = sorted(entry.base_name for entry in entries if entry.type == fs.FileType.File)
-        found = [n for n in names if n.removesuffix(".gz").endswith(suffixes) and not n.startswith(("_", "."))]
+        found = [n for n in names if suffix_of_name(n) in suffixes and not n.startswith(("_", "."))]
         if not found:
             what = "there is no such file" if kind == fs.FileType.NotFound else f"has no file of {', '.join(suffixes)}"
             raise InputError(f"{location}: {what}; --engine ray reads files and folders of files")

@@ -17,11 +17,13 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 BATCH_ROWS = 2048
-READERS_PER_ACTORS = 8  # one task that reads keeps that many actors supplied
+ACTORS_PER_READER = 8  # that many are kept supplied by one task that reads
 WAITING_BLOCKS = 2  # per actor: one that is computed, one that waits
 KINDS: dict[str, type[EliasError]] = {kind.__name__: kind for kind in (DataError, InputError, ModelError, RunError)}
+ANSI = r"\x1b\[[0-9;]*m"  # colors of a terminal
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -146,7 +149,7 @@ class LabelColumn:
 
         self.model = load(place.local_folder(), threads=threads)
         self.fields = chosen.or_else(self.model.first.fields).or_else(Fields(text=("text",)))
-        self.options = options
+        self.options, self.named_id = options, chosen.id  # that of the training data may be missing here
 
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
@@ -157,6 +160,8 @@ class LabelColumn:
         rows = table.select(wanted).to_pylist()
         texts = [row_text(row, self.fields, "dataset", number) for number, row in enumerate(rows)]
         key = self.fields.id
+        if self.named_id is not None:
+            self._has(table, self.named_id, "id")
         ids = [str(value) for value in table[key].to_pylist()] if key in table.column_names else None
         found = self.model.predict(texts, ids=ids, **self.options)
         label_texts = self.model.labels.texts_to_show
@@ -172,12 +177,14 @@ class LabelColumn:
         place = table.schema.get_field_index("labels")
         return table.append_column("labels", column) if place < 0 else table.set_column(place, "labels", column)
 
-    def _has(self, table: Any, name: str) -> bool:
+    def _has(self, table: Any, name: str, argument: str = "text") -> bool:
         names = list(table.column_names)
         if name in names:
             return True
         shown = ", ".join(f'"{other}"' for other in names)
-        raise InputError(f'the dataset has no column "{name}"; it has {shown}{did_you_mean(name, names)}; say text=...')
+        raise InputError(
+            f'the dataset has no column "{name}"; it has {shown}{did_you_mean(name, names)}; say {argument}=...'
+        )
 
 
 def _place_of(model: str | Path | Model | Ensemble) -> ModelPlace:
@@ -305,7 +312,7 @@ def run_blocks(
             batch_size=1,
             batch_format="pyarrow",
             num_cpus=0,  # actors take every CPU, and must not wait for a reader that waits for one
-            concurrency=min(len(sources), -(-actors // READERS_PER_ACTORS)),
+            concurrency=min(len(sources), -(-actors // ACTORS_PER_READER)),
         ).map_batches(
             _Worker,
             fn_constructor_args=(list(sources), worker, arguments),
@@ -345,7 +352,13 @@ class _Worker:
     """The actor that works on blocks."""
 
     def __init__(self, sources: list[Any], worker: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.sources, self.work = sources, worker(*arguments)
+        self.sources = sources
+        self.work: Callable[[Any, int, bytes], int] | None = None
+        self.broken: dict[str, str] = {}
+        try:
+            self.work = worker(*arguments)
+        except EliasError as error:  # such as a model that this node cannot open; every block is answered with it
+            self.broken = _told(error)
 
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
@@ -356,6 +369,8 @@ class _Worker:
     def _done(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["error"] is not None:
             return {"rows": 0, "kind": row["kind"], "error": row["error"]}
+        if self.work is None:
+            return {"rows": 0, **self.broken}
         try:
             return {"rows": self.work(self.sources[row["number"]], row["block"], row["content"])}
         except EliasError as error:
@@ -391,8 +406,11 @@ def session(address: str | None) -> Iterator[None]:
     where = mine if address is None else {"address": address}
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
-    except (ConnectionError, ValueError, TimeoutError) as problem:
-        raise InputError(f"--address {address}: no Ray cluster answers there ({problem})") from None
+    except (ConnectionError, ValueError, TimeoutError, RuntimeError) as problem:
+        reason = " ".join(str(problem).split()) or type(problem).__name__  # such as "Version mismatch: ..."
+        if address is None:
+            raise EliasError(f"Ray cannot be started on this machine ({reason})") from None
+        raise InputError(f"--address {address}: no Ray cluster there that can be used ({reason})") from None
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -416,5 +434,11 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except (ray.exceptions.RayError, stuck) as problem:
-        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-        raise EliasError(f"Ray: {lines[0] if lines else type(problem).__name__}") from problem
+        raise EliasError(f"Ray: {_reason(problem)}") from problem
+
+
+def _reason(problem: BaseException) -> str:
+    """The line that says why: of an error that brings tracebacks along, what ends the first of them, its cause."""
+    lines = [line.rstrip() for line in re.sub(ANSI, "", str(problem)).splitlines() if line.strip()]
+    ends = [line for before, line in pairwise(lines) if before[0].isspace() and not line[0].isspace()]
+    return (ends or lines or [type(problem).__name__])[0].strip()
