@@ -128,6 +128,16 @@ def test_gradients_reach_the_transformer_when_learning(make: Make) -> None:
     assert not encoder._h(prepared, ROWS).requires_grad
 
 
+@pytest.mark.parametrize("head", ["residual", "none"])
+def test_a_rank_without_rows_of_a_batch_learns_nothing(make: Make, head: str) -> None:
+    encoder = make(frozen=False, head=head)
+    prepared, rows = encoder.prepare(Inputs(texts=TEXTS)), np.empty(0, dtype=np.int64)
+    phi_BD = encoder.encode(prepared, rows, context_on(rows))
+    assert phi_BD.shape == (0, DIM)
+    phi_BD.sum().backward()  # it needs a gradient: classifiers are gathered from all ranks in the backward pass
+    assert not any(p.grad is not None and p.grad.any() for p in encoder.transformer.parameters())
+
+
 def test_dropout_depends_on_the_noise_and_the_rows_only(make: Make) -> None:
     encoder = make(frozen=False, dropout=0.0)
     prepared = encoder.prepare(Inputs(texts=TEXTS))

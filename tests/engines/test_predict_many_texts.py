@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
 from elias import Model
+from elias.server.middleware import is_allowed_host
 from helpers.processes import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +93,9 @@ def test_compose() -> None:
     assert f"listen {balancer['ports'][0].split(':')[-1]};" in nginx
     assert re.search(r"EXPOSE (\d+)", docker)[1] in re.search(r"server (elias:\d+)", nginx)[1]  # type: ignore[index]
     assert (ROOT / "deploy" / balancer["volumes"][0].split(":")[0]).exists()
+    assert "proxy_set_header Host $http_host;" in nginx, "by default the Host is the name of the upstream"
+    assert all(is_allowed_host(host, ()) for host in (b"127.0.0.1:8080", b"localhost:8080"))
+    assert "max_fails=0" in nginx, "a replica that answers 503 is busy, not gone"
 
 
 def test_kubernetes() -> None:
@@ -108,3 +113,7 @@ def test_kubernetes() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
     routes = (ROOT / "src" / "elias" / "server" / "routes.py").read_text(encoding="utf-8")
     assert all(f'"{path}"' in routes for path in probes.values())
+    args, name = container["args"], service["metadata"]["name"]
+    allowed = {value for option, value in pairwise(args) if option == "--allow-host"}
+    for host in (name, f"{name}.default.svc.cluster.local"):
+        assert is_allowed_host(host.encode(), allowed), host

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,8 @@ from typing import Any
 import pytest
 
 from elias import Model
-from elias.core.errors import InputError, MissingExtraError
+from elias.core.errors import EliasError, InputError, MissingExtraError, ModelError
+from elias.dataset.fields import Fields
 from elias.engines import ray as engine
 from helpers.processes import environment, here, one_line, start, wait_until
 
@@ -203,6 +206,38 @@ def test_of_a_ray_dataset(stacked_model: Model, stacked_folder: Path, rows: Path
     assert table["labels"].to_pylist() == wanted
 
 
+def in_another_folder(elsewhere: Path) -> Any:
+    """`run_blocks` without Ray: in this process, but in a folder that is not the caller's, as on a cluster."""
+
+    def run(sources: Any, read: Any, worker: Any, arguments: Any, pool: Any) -> Iterator[int]:
+        with contextlib.chdir(elsewhere):
+            work = worker(*arguments)
+            done = [work(source, number, content) for source in sources for number, content in read(source)]
+        yield from done
+
+    return run
+
+
+def test_relative_names_where_workers_run_in_another_folder(
+    stacked_folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "model").symlink_to(stacked_folder)
+    lines = rows.read_text(encoding="utf-8").splitlines(keepends=True)[:20]
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "in" / name).write_text("".join(lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine, "session", contextlib.nullcontext)
+    monkeypatch.setattr(engine, "run_blocks", in_another_folder(tmp_path / "elsewhere"))
+    done = here("predict", "model", "in", "-o", "out", "--engine", "ray")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("out: 40 rows in 2 blocks")
+    assert here("predict", "model", "in/a.jsonl", "in/b.jsonl", "-o", "whole.jsonl").returncode == 0
+    assert joined(tmp_path / "out") == (tmp_path / "whole.jsonl").read_bytes()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_wrong_uses(stacked_folder: Path, rows: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("")
@@ -234,6 +269,92 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, stacked_folder: Pa
     assert not (tmp_path / "out").exists()
 
 
+def nodes(*cpus: int) -> list[dict[str, Any]]:
+    return [{"Alive": True, "Resources": {"CPU": float(n)}} for n in cpus] + [{"Alive": False, "Resources": {}}]
+
+
+def test_an_actor_is_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.nodes", lambda: nodes(3, 5))
+    assert engine.Pool(threads=2).options()["compute"].max_size == 3
+    assert engine.Pool(3, threads=2).options()["compute"].max_size == 3
+    for pool, words in (
+        (engine.Pool(4, 2), "actors=4, threads=2: this Ray cluster has room for 3 such actors"),
+        (engine.Pool(threads=6), r"room for 0 such actors \(CPUs per node: 3, 5\); ask for fewer"),
+    ):
+        with pytest.raises(InputError, match=words):
+            pool.options()
+
+
+def test_no_progress_is_one_line() -> None:
+    from ray.data.exceptions import ExecutionTimeoutError
+
+    with pytest.raises(EliasError, match=r"^Ray: no progress$"), engine._one_line_errors():
+        raise ExecutionTimeoutError("no progress\nand much more")
+
+
+TRACEBACK = """\x1b[36mray::MapWorker.submit()\x1b[39m (pid=1)
+  File "block_folder.py", line 9, in write
+    out.write(content)
+OSError: no space left
+
+The above exception was the direct cause of the following exception:
+
+\x1b[36mray::MapWorker.submit()\x1b[39m (pid=1)
+  File "map_operator.py", line 9, in _map_task
+    raise UserCodeException
+ray.exceptions.UserCodeException: UDF failed to process a data block.
+To change retry attempts, configure something."""
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [(TRACEBACK, "OSError: no space left"), ("It died.\nAlone.", "It died."), ("", "RayError")],
+)
+def test_an_error_in_a_worker_is_its_cause(message: str, reason: str) -> None:
+    from ray.exceptions import RayError
+
+    with pytest.raises(EliasError) as caught, engine._one_line_errors():
+        raise RayError(message)
+    assert str(caught.value) == f"Ray: {reason}"
+
+
+def test_a_worker_without_a_model_says_why() -> None:
+    def broken() -> Any:
+        raise ModelError("models/mine: no model")
+
+    import pyarrow as pa
+
+    worker = engine._Worker([0], broken, ())
+    block = {"number": 0, "block": 0, "content": b"", "kind": None, "error": None}
+    (row,) = worker(pa.Table.from_pylist([block, block][:1])).to_pylist()
+    assert row == {"rows": 0, "kind": "ModelError", "error": "models/mine: no model"}
+
+
+def test_an_id_that_was_named_must_exist(stacked_folder: Path) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"text": ["some text"], "ident": ["1"]})
+    column = engine.LabelColumn(engine.ModelPlace.of(str(stacked_folder)), 1, Fields.of("text", None, "idnt"), {"k": 1})
+    with pytest.raises(InputError, match=r'no column "idnt"; .*did you mean "ident".; say id='):
+        column(table)
+    column = engine.LabelColumn(engine.ModelPlace.of(str(stacked_folder)), 1, Fields.of("text", None, None), {"k": 1})
+    assert column(table).num_rows == 1, "that of the training data may be missing"
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1:6379"])
+def test_ray_of_another_version_is_one_line(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: Any) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.0\n")
+
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(EliasError) as caught, engine.session(address):
+        pass
+    said = str(caught.value)
+    assert "Version mismatch: The cluster was started with: Ray: 2.0" in said
+    assert "\n" not in said
+    assert ("--address" in said) == (address is not None)
+
+
 def test_a_model_without_a_folder(stacked_model: Model) -> None:
     import dataclasses
 
@@ -244,12 +365,36 @@ def test_a_model_without_a_folder(stacked_model: Model) -> None:
 
 def test_a_model_at_a_url_is_copied_once(stacked_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    first = engine.local_folder(stacked_folder.as_uri())
+    first = engine.ModelPlace.of(stacked_folder.as_uri()).local_folder()
     assert {path.name for path in first.iterdir()} == {path.name for path in stacked_folder.iterdir()}
     stamp = first.stat().st_mtime_ns
     time.sleep(0.01)
-    assert engine.local_folder(stacked_folder.as_uri()) == first
+    assert engine.ModelPlace.of(stacked_folder.as_uri()).local_folder() == first
     assert first.stat().st_mtime_ns == stamp
+
+
+def test_a_model_replaced_at_its_url_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    there = tmp_path / "model"
+    there.mkdir()
+    (there / "config.json").write_text("old")
+    old = engine.ModelPlace.of(there.as_uri())
+    late = engine.ModelPlace.of(there.as_uri())
+    assert (old.local_folder() / "config.json").read_text() == "old"
+    (there / "config.json").write_text("newer")
+    new = engine.ModelPlace.of(there.as_uri())
+    assert (new.local_folder() / "config.json").read_text() == "newer"
+    assert (late.local_folder() / "config.json").read_text() == "old", "a run keeps to the model that it began with"
+    shutil.rmtree(old.local_folder())
+    with pytest.raises(ModelError, match="was replaced meanwhile"):
+        old.local_folder()
+
+
+@pytest.mark.parametrize(("url", "words"), [("foo://x", "not a place"), ("file:///no/such/model", "no model")])
+def test_a_url_without_a_model_is_one_line(url: str, words: str, rows: Path, tmp_path: Path) -> None:
+    done = here("predict", url, rows, "-o", tmp_path / "out", "--engine", "ray")
+    assert (one_line(done.stderr), words in done.stderr) == (True, True), done.stderr
+    assert done.returncode in (2, 5)
 
 
 @pytest.mark.slow

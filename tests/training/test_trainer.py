@@ -388,3 +388,11 @@ def test_the_running_mean_is_the_mean(prepared: tuple[Settings, FeatureSet]) -> 
     for tensor in weights_of(network).values():
         tensor.zero_()
     assert all(not tensor.any() for tensor in bits(network).values())
+
+
+def test_the_error_of_a_diverged_loss_on_a_rank_without_rows(prepared: tuple[Settings, FeatureSet]) -> None:
+    settings, rows = prepared
+    trainer = trainer_of(settings, rows)
+    nothing = rows.train.batch(np.empty(0, dtype=np.int64))
+    for batch in (nothing, None):
+        assert "the loss is not a finite number. The largest row weight is 1 (" in str(trainer._diverged(batch))

@@ -5,14 +5,16 @@
         part-00000-00001.jsonl     in the order of their names, the blocks are in the order of the input
         _elias.json                the command and the input files they belong to
 
-Started again, the same command computes the blocks that are missing. OUTPUT can be at s3://, gs:// or any other place
-that pyarrow opens; there an object appears when it is complete, and here a file is renamed into its place.
+Started again, the same command computes the blocks that are missing. OUTPUT can be at s3://, gs:// or abfs://, where an
+object appears when it is complete; here a file is renamed into its place. Other file systems of pyarrow are refused: a
+writer that is killed would leave a short part there.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +22,12 @@ from typing import Any
 
 from ..core.errors import InputError, RunError
 from ..core.files import disk_errors
+from ..engines.ray import first_line, opened
+from .input_rows import suffix_of_name
 
 COMMAND = "_elias.json"  # readers of folders of parts skip names that begin with _
 UNDER_WAY = ".under-way"
-
-
-def opened(location: str) -> tuple[Any, str]:
-    """(file system of pyarrow, path) of a path or a URL."""
-    from pyarrow import fs
-
-    if "://" not in location:
-        return fs.LocalFileSystem(), os.path.abspath(location)
-    try:
-        system, path = fs.FileSystem.from_uri(location)
-    except (OSError, ValueError) as problem:
-        raise InputError(f"{location}: not a place that can be opened ({_first_line(problem)})") from None
-    return system, str(path)
+WHOLE_OBJECTS = ("s3", "gcs", "abfs")  # where a file appears when it is complete
 
 
 @dataclass(frozen=True)
@@ -58,13 +50,18 @@ class BlockFolder:
         from pyarrow import fs
 
         system, folder = opened(self.location)
+        if not isinstance(system, fs.LocalFileSystem) and system.type_name not in WHOLE_OBJECTS:
+            raise InputError(
+                f"-o {self.location}: a part on a file system of type {system.type_name} could be left incomplete; "
+                "name a local folder, or one at s3://, gs:// or abfs://"
+            )
         with self._errors():
             if system.get_file_info(folder).type == fs.FileType.File:
                 raise InputError(f"-o {self.location}: is a file; with --engine ray the output is a folder of parts")
             found = self._files()
             if restart:
-                for name in found:
-                    if name == COMMAND or name.startswith("part-"):
+                for name in self._names():
+                    if name == COMMAND or name.startswith("part-") or name.endswith(UNDER_WAY):
                         system.delete_file(f"{folder}/{name}")
                 found = []
             if COMMAND in found:
@@ -100,8 +97,8 @@ class BlockFolder:
 
         system, folder = opened(self.location)
         here = isinstance(system, fs.LocalFileSystem)
-        # Two processes can be at the same block when a node was thought lost.
-        path = f"{folder}/.{name}.{os.getpid()}{UNDER_WAY}" if here else f"{folder}/{name}"
+        # Two processes, on one machine or two, can be at the same block when a node was thought lost.
+        path = f"{folder}/.{name}.{uuid.uuid4().hex}{UNDER_WAY}" if here else f"{folder}/{name}"
         with system.open_output_stream(path) as out:
             out.write(content)
         if here:
@@ -116,11 +113,14 @@ class BlockFolder:
         return content
 
     def _files(self) -> list[str]:
+        return [name for name in self._names() if not name.endswith(UNDER_WAY)]
+
+    def _names(self) -> list[str]:
         from pyarrow import fs
 
         system, folder = opened(self.location)
         entries = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return [entry.base_name for entry in entries if not entry.base_name.endswith(UNDER_WAY)]
+        return [entry.base_name for entry in entries]
 
     def _errors(self) -> Any:
         return disk_errors(Path(self.location))
@@ -140,9 +140,9 @@ def input_files(locations: list[str], suffixes: tuple[str, ...]) -> list[str]:
                 continue
             entries = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         except OSError as problem:
-            raise InputError(f"{location}: cannot be opened ({_first_line(problem)})") from None
+            raise InputError(f"{location}: cannot be opened ({first_line(problem)})") from None
         names = sorted(entry.base_name for entry in entries if entry.type == fs.FileType.File)
-        found = [n for n in names if n.removesuffix(".gz").endswith(suffixes) and not n.startswith(("_", "."))]
+        found = [n for n in names if suffix_of_name(n) in suffixes and not n.startswith(("_", "."))]
         if not found:
             what = "there is no such file" if kind == fs.FileType.NotFound else f"has no file of {', '.join(suffixes)}"
             raise InputError(f"{location}: {what}; --engine ray reads files and folders of files")
@@ -156,7 +156,3 @@ def file_stamp(location: str) -> tuple[str, int, int]:
     system, path = opened(location)
     about = system.get_file_info(path)
     return location, about.size or 0, about.mtime_ns or 0
-
-
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

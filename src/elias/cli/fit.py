@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,9 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # For `core/distributed.py`, and before numpy and torch are imported, whose threads would take the signal.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     from ..core.settings import Settings
 
     if args.list:

@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 
 from ..core.errors import DataError, InputError
 from ..core.progress import Progress, duration
-from .block_folder import BlockFolder, file_stamp, input_files, opened
+from ..engines.ray import ModelPlace, absolute, opened
+from .block_folder import BlockFolder, file_stamp, input_files
 from .input_rows import READ, InputRow, RowReader, count_lines, suffix_of_name
 from .options import chosen_fields
 from .predict import Predictor, chunks
@@ -36,7 +37,7 @@ BLOCK_ROWS = 20_000
 class Job:
     """What every process knows."""
 
-    model: str
+    model: ModelPlace
     threads: int
     options: dict[str, Any]  # of `Model.predict`
     output_format: str
@@ -48,7 +49,7 @@ class Job:
 def run(args: argparse.Namespace, options: dict[str, Any], command: dict[str, Any]) -> int:
     """`options`: of `Model.predict`; `command`: what determines the output, besides the input."""
     from ..dataset.fields import Fields
-    from ..engines.ray import Pool, check_installed, local_folder, run_blocks, session
+    from ..engines.ray import Pool, check_installed, run_blocks, session
     from ..model.ensemble import load
 
     check_installed()
@@ -63,11 +64,16 @@ def run(args: argparse.Namespace, options: dict[str, Any], command: dict[str, An
     output = BlockFolder(args.output, f".{output_format}")
     command |= {"format": output_format, "block_rows": size, "input": [file_stamp(file) for file in files]}
 
-    model = load(local_folder(args.model), threads=1)
+    place = ModelPlace.of(args.model)
+    if place.state:
+        command |= {"model": place.state}
+    model = load(place.local_folder(), threads=1)
     reader = RowReader(Fields.of(**chosen_fields(args)), model.first.fields)
-    first = next((row for file in files for row in islice(_rows(reader, file), 1)), None)
+    first = next((row for file in files for row in islice(_rows(reader, file, file), 1)), None)
     columns = Columns.of(first, files=len(files), has_texts=any(model.labels.texts_to_show))
-    job = Job(_absolute(args.model), pool.threads, options, output_format, output, columns)
+    # Workers of a cluster run in another folder; messages here keep the name as it was given.
+    written = replace(output, location=absolute(output.location))
+    job = Job(place, pool.threads, options, output_format, written, columns)
     if output_format == "parquet":
         own = {} if first is None else columns.values(first)
         job = replace(job, parquet=ParquetColumns({k: type(v) is int for k, v in own.items()}, columns.has_texts))
@@ -80,8 +86,9 @@ def run(args: argparse.Namespace, options: dict[str, Any], command: dict[str, An
     if done:
         progress.say(f"{args.output}: continuing after {len(done):,} blocks that are done already")
     with session(args.address):
+        sources = [(number, file, absolute(file)) for number, file in enumerate(files)]
         read = partial(blocks_of, reader, size, frozenset(done))
-        for finished in run_blocks(list(enumerate(files)), read, BlockWriter, (job,), pool):
+        for finished in run_blocks(sources, read, BlockWriter, (job,), pool):
             rows += finished
             seconds = time.monotonic() - began
             left = max(0, total - len(done) * size)
@@ -102,19 +109,15 @@ def _format(args: argparse.Namespace, files: list[str]) -> str:
     return str(chosen)
 
 
-def _absolute(location: str) -> str:
-    return location if "://" in location else str(Path(location).resolve())
-
-
 # -- in the tasks that read -------------------------------------------------------------------------------------------
 
 
 def blocks_of(
-    reader: RowReader, size: int, done: frozenset[tuple[int, int]], source: tuple[int, str]
+    reader: RowReader, size: int, done: frozenset[tuple[int, int]], source: tuple[int, str, str]
 ) -> Iterator[tuple[int, bytes]]:
-    """(number, rows as JSON) of the blocks of a file that are not done."""
-    number, file = source
-    rows = _rows(reader, file)
+    """(number, rows as JSON) of the blocks that are not done; `source`: a file's number, name as given, and place."""
+    number, file, place = source
+    rows = _rows(reader, file, place)
     for block in count():
         if not (some := list(islice(rows, size))):
             return
@@ -122,8 +125,8 @@ def blocks_of(
             yield block, json.dumps([(row.text, row.id, row.candidates, row.number) for row in some]).encode()
 
 
-def _rows(reader: RowReader, file: str) -> Iterator[InputRow]:
-    with _here(file) as path:
+def _rows(reader: RowReader, file: str, place: str) -> Iterator[InputRow]:
+    with _here(place) as path:
         try:
             for row in reader.rows([path]):
                 yield row._replace(file=file)
@@ -157,15 +160,14 @@ class BlockWriter:
     """Opens the model once; answers blocks and writes each to its file."""
 
     def __init__(self, job: Job) -> None:
-        from ..engines.ray import local_folder
         from ..model.ensemble import load
 
         self.job = job
-        model = load(local_folder(job.model), threads=job.threads)
+        model = load(job.model.local_folder(), threads=job.threads)
         self.predictor = Predictor(model, job.options, job.output_format, job.columns)
 
-    def __call__(self, source: tuple[int, str], block: int, content: bytes) -> int:
-        number, file = source
+    def __call__(self, source: tuple[int, str, str], block: int, content: bytes) -> int:
+        number, file, _ = source
         rows = [InputRow(text, own, candidates, row, file) for text, own, candidates, row in json.loads(content)]
         text = self.predictor.head() + "".join(self.predictor.answer(some) for some in chunks(rows))
         raw = text.encode("utf-8", "backslashreplace")

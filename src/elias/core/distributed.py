@@ -144,6 +144,12 @@ def launched_ranks() -> Iterator[Ranks]:
     if size == 1:
         yield ALONE
         return
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise RunError(
+            f"WORLD_SIZE={size} without {', '.join(missing)}: put torchrun before the command, which sets them; or, "
+            "for one process, unset WORLD_SIZE (job schedulers export it)"
+        )
     local_rank, local_size = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     backend = "gloo"
     if torch.cuda.is_available():
@@ -167,7 +173,7 @@ def launched_ranks() -> Iterator[Ranks]:
 
 
 def _end_with_a_line(rank: int) -> None:
-    """SIGTERM, which torchrun sends when another rank has ended, ends this process at once and with one line.
+    """SIGTERM, which torchrun sends when another rank or itself has been ended, ends this process at once, with a line.
 
     A signal handler would have to wait until the collective under way returns. A thread takes the signal instead; it
     sleeps until then.
@@ -176,7 +182,8 @@ def _end_with_a_line(rank: int) -> None:
     def wait() -> None:
         signal.sigwait({signal.SIGTERM})
         print(
-            f"elias: rank {rank}: stopped, because another process of this fit has ended; {CONTINUES}", file=sys.stderr
+            f"elias: rank {rank}: stopped by SIGTERM (another process has ended, or torchrun was stopped); {CONTINUES}",
+            file=sys.stderr,
         )
         sys.stderr.flush()
         os._exit(128 + signal.SIGTERM)
@@ -191,6 +198,9 @@ def _lost_ranks(rank: int) -> Iterator[None]:
     """A lost connection in one line."""
     try:
         yield
+    except torch.OutOfMemoryError as problem:  # a RuntimeError, too
+        reason = str(problem).strip().split(". ")[0]
+        raise RunError(f"rank {rank}: not enough memory on the GPU ({reason}); {CONTINUES}") from None
     except RuntimeError as problem:
         # [file:line] what happened. What it may come from
         reason = re.sub(r"^\[[^]]*\]\s*", "", str(problem).strip().splitlines()[0]).split(". ")[0]

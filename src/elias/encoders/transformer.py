@@ -197,6 +197,8 @@ class TransformerEncoder:
 
     def _pooled(self, tokens: Tokens, rows: np.ndarray, transformer: Any = None) -> Tensor:
         """h of one padded batch, float32."""
+        if not len(rows):  # one of several ranks in a small batch; its backward pass takes part in what all do
+            return torch.zeros((0, self.dim), device=self.device, requires_grad=torch.is_grad_enabled())
         ids, mask = tokens.padded(rows, self.pad)
         ids_BW, mask_BW = upload(ids, self.device), upload(mask, self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.in_bfloat16):

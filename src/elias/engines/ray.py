@@ -7,7 +7,8 @@ An actor opens the model once and answers one batch after another. Its arrays ar
 actors of a node share their pages. Ray starts an actor again when its process or its node is lost, and gives its
 batches to others. `run_blocks` is the same pool for work that writes its own results: `elias predict --engine ray`.
 
-A model can be at s3://, gs:// or any other place that pyarrow opens; each node then copies it once.
+A model can be at s3://, gs:// or any other place that pyarrow opens; each node then copies it once. Its files
+must stay what they were when the run began: a model that is replaced meanwhile is an error, not two in one output.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +35,10 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 BATCH_ROWS = 2048
-READERS_PER_ACTORS = 8  # one task that reads keeps that many actors supplied
+ACTORS_PER_READER = 8  # that many are kept supplied by one task that reads
 WAITING_BLOCKS = 2  # per actor: one that is computed, one that waits
 KINDS: dict[str, type[EliasError]] = {kind.__name__: kind for kind in (DataError, InputError, ModelError, RunError)}
+ANSI = r"\x1b\[[0-9;]*m"  # colors of a terminal
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -63,11 +67,13 @@ class Pool:
         import ray
         from ray.data import ActorPoolStrategy
 
-        room = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads)
-        if self.actors is not None and self.actors > room:
+        # An actor is on one node; what is left over on each holds none.
+        cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        room = sum(count // self.threads for count in cpus)
+        if room < (self.actors or 1):
             raise InputError(
-                f"{self.actors} actors of {self.threads} threads need {self.actors * self.threads} CPUs; this Ray "
-                f"cluster has room for {room}"
+                f"actors={self.actors or 1}, threads={self.threads}: this Ray cluster has room for {room} such actors "
+                f"(CPUs per node: {', '.join(map(str, cpus))}); ask for fewer"
             )
         # A fixed pool could take every CPU from the tasks that read and write.
         size = {"min_size": 1, "max_size": self.actors or room}
@@ -124,7 +130,7 @@ def predict(
     from ..dataset.fields import Fields
 
     options = {"k": k, "allow": allow, "block": block, "threshold": threshold, "rare": rare}
-    arguments = (_folder_of(model), threads, Fields.of(text, None, id), options)
+    arguments = (_place_of(model), threads, Fields.of(text, None, id), options)
     return dataset.map_batches(
         LabelColumn,
         fn_constructor_args=arguments,
@@ -137,13 +143,13 @@ def predict(
 class LabelColumn:
     """What an actor of `predict` does: a table in, the same with the column of labels out."""
 
-    def __init__(self, folder: str, threads: int, chosen: Any, options: dict[str, Any]) -> None:
+    def __init__(self, place: ModelPlace, threads: int, chosen: Any, options: dict[str, Any]) -> None:
         from ..dataset.fields import Fields
         from ..model.ensemble import load
 
-        self.model = load(local_folder(folder), threads=threads)
+        self.model = load(place.local_folder(), threads=threads)
         self.fields = chosen.or_else(self.model.first.fields).or_else(Fields(text=("text",)))
-        self.options = options
+        self.options, self.named_id = options, chosen.id  # that of the training data may be missing here
 
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
@@ -154,6 +160,8 @@ class LabelColumn:
         rows = table.select(wanted).to_pylist()
         texts = [row_text(row, self.fields, "dataset", number) for number, row in enumerate(rows)]
         key = self.fields.id
+        if self.named_id is not None:
+            self._has(table, self.named_id, "id")
         ids = [str(value) for value in table[key].to_pylist()] if key in table.column_names else None
         found = self.model.predict(texts, ids=ids, **self.options)
         label_texts = self.model.labels.texts_to_show
@@ -169,40 +177,103 @@ class LabelColumn:
         place = table.schema.get_field_index("labels")
         return table.append_column("labels", column) if place < 0 else table.set_column(place, "labels", column)
 
-    def _has(self, table: Any, name: str) -> bool:
+    def _has(self, table: Any, name: str, argument: str = "text") -> bool:
         names = list(table.column_names)
         if name in names:
             return True
         shown = ", ".join(f'"{other}"' for other in names)
-        raise InputError(f'the dataset has no column "{name}"; it has {shown}{did_you_mean(name, names)}; say text=...')
+        raise InputError(
+            f'the dataset has no column "{name}"; it has {shown}{did_you_mean(name, names)}; say {argument}=...'
+        )
 
 
-def _folder_of(model: str | Path | Model | Ensemble) -> str:
+def _place_of(model: str | Path | Model | Ensemble) -> ModelPlace:
     """The place that actors open."""
     if isinstance(model, str | Path):
-        return str(model) if "://" in str(model) else os.path.abspath(model)
+        return ModelPlace.of(str(model))
     if model.home is None or not model.home.holds(model.content()):
         raise InputError("this model is in no folder; save it, and pass the folder")
-    return str(model.home.folder)
+    return ModelPlace.of(str(model.home.folder))
 
 
-def local_folder(folder: str) -> Path:
-    """The folder itself, or this node's copy of a URL; the first process of a node makes it, the others wait."""
-    if "://" not in folder:
-        return Path(folder)
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+def opened(location: str) -> tuple[Any, str]:
+    """(file system of pyarrow, path) of a path or a URL."""
     from pyarrow import fs
 
-    place = Path(tempfile.gettempdir()) / f"elias-{hashlib.blake2b(folder.encode(), digest_size=12).hexdigest()}"
-    place.mkdir(exist_ok=True, mode=0o700)
-    if place.stat().st_uid != os.getuid():
-        raise ModelError(f"{place}: belongs to another user; remove it, or set TMPDIR")
-    with open(place / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "model").exists():
-            with replacing(place / "model") as part:
-                source, path = fs.FileSystem.from_uri(folder)
-                fs.copy_files(path, str(part), source_filesystem=source)
-    return place / "model"
+    if "://" not in location:
+        return fs.LocalFileSystem(), os.path.abspath(location)
+    try:
+        system, path = fs.FileSystem.from_uri(location)
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{location}: not a place that can be opened ({first_line(problem)})") from None
+    return system, str(path)
+
+
+def absolute(location: str) -> str:
+    """For a process that runs in another folder. Links stay: nodes can have them in other places."""
+    return location if "://" in location else os.path.abspath(location)
+
+
+def first_line(problem: BaseException) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where actors find the model.
+
+    Parameters
+    ----------
+    location
+        A path, made absolute, or a URL.
+    state
+        Of the files at a URL: a hash of it and of their names, sizes and times; empty for a path.
+    """
+
+    location: str
+    state: str = ""
+
+    @classmethod
+    def of(cls, location: str) -> ModelPlace:
+        if "://" not in location:
+            return cls(absolute(location))
+        return cls(location, _state_of(location))
+
+    def local_folder(self) -> Path:
+        """The folder itself, or this node's copy of a URL; the first process of a node makes it, the others wait."""
+        if not self.state:
+            return Path(self.location)
+        from pyarrow import fs
+
+        place = Path(tempfile.gettempdir()) / f"elias-{self.state}"
+        place.mkdir(exist_ok=True, mode=0o700)
+        if place.stat().st_uid != os.getuid():
+            raise ModelError(f"{place}: belongs to another user; remove it, or set TMPDIR")
+        with open(place / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (place / "model").exists():
+                with replacing(place / "model") as part:
+                    part.mkdir()
+                    source, path = opened(self.location)
+                    fs.copy_files(path, str(part), source_filesystem=source)
+                    if _state_of(self.location) != self.state:
+                        raise ModelError(f"{self.location}: the model was replaced meanwhile; start again")
+        return place / "model"
+
+
+def _state_of(url: str) -> str:
+    from pyarrow import fs
+
+    system, path = opened(url)
+    try:
+        entries = system.get_file_info(fs.FileSelector(path, recursive=True))
+    except OSError as problem:
+        raise ModelError(f"{url}: no model can be read there ({first_line(problem)})") from None
+    files = sorted((one.path, one.size, one.mtime_ns) for one in entries if one.type == fs.FileType.File)
+    return hashlib.blake2b(repr((url, files)).encode(), digest_size=12).hexdigest()
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------
@@ -241,7 +312,7 @@ def run_blocks(
             batch_size=1,
             batch_format="pyarrow",
             num_cpus=0,  # actors take every CPU, and must not wait for a reader that waits for one
-            concurrency=min(len(sources), -(-actors // READERS_PER_ACTORS)),
+            concurrency=min(len(sources), -(-actors // ACTORS_PER_READER)),
         ).map_batches(
             _Worker,
             fn_constructor_args=(list(sources), worker, arguments),
@@ -281,7 +352,13 @@ class _Worker:
     """The actor that works on blocks."""
 
     def __init__(self, sources: list[Any], worker: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.sources, self.work = sources, worker(*arguments)
+        self.sources = sources
+        self.work: Callable[[Any, int, bytes], int] | None = None
+        self.broken: dict[str, str] = {}
+        try:
+            self.work = worker(*arguments)
+        except EliasError as error:  # such as a model that this node cannot open; every block is answered with it
+            self.broken = _told(error)
 
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
@@ -292,6 +369,8 @@ class _Worker:
     def _done(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["error"] is not None:
             return {"rows": 0, "kind": row["kind"], "error": row["error"]}
+        if self.work is None:
+            return {"rows": 0, **self.broken}
         try:
             return {"rows": self.work(self.sources[row["number"]], row["block"], row["content"])}
         except EliasError as error:
@@ -327,8 +406,11 @@ def session(address: str | None) -> Iterator[None]:
     where = mine if address is None else {"address": address}
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
-    except (ConnectionError, ValueError, TimeoutError) as problem:
-        raise InputError(f"--address {address}: no Ray cluster answers there ({problem})") from None
+    except (ConnectionError, ValueError, TimeoutError, RuntimeError) as problem:
+        reason = " ".join(str(problem).split()) or type(problem).__name__  # such as "Version mismatch: ..."
+        if address is None:
+            raise EliasError(f"Ray cannot be started on this machine ({reason})") from None
+        raise InputError(f"--address {address}: no Ray cluster there that can be used ({reason})") from None
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -345,9 +427,18 @@ def session(address: str | None) -> Iterator[None]:
 def _one_line_errors() -> Iterator[None]:
     """What Ray itself raises, as one line."""
     import ray
+    from ray.data import exceptions
 
+    # Not in every version; no RayError: no progress for half an hour.
+    stuck = getattr(exceptions, "ExecutionTimeoutError", ray.exceptions.RayError)
     try:
         yield
-    except ray.exceptions.RayError as problem:
-        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-        raise EliasError(f"Ray: {lines[0] if lines else type(problem).__name__}") from problem
+    except (ray.exceptions.RayError, stuck) as problem:
+        raise EliasError(f"Ray: {_reason(problem)}") from problem
+
+
+def _reason(problem: BaseException) -> str:
+    """The line that says why: of an error that brings tracebacks along, what ends the first of them, its cause."""
+    lines = [line.rstrip() for line in re.sub(ANSI, "", str(problem)).splitlines() if line.strip()]
+    ends = [line for before, line in pairwise(lines) if before[0].isspace() and not line[0].isspace()]
+    return (ends or lines or [type(problem).__name__])[0].strip()

@@ -33,7 +33,7 @@ from ..training.stored_rows import open_rows
 from ..training.trainer import Stage, TrainingRows
 
 TRAIN, VALIDATION = "train", "validation"  # folders of the rows
-DONE = ""  # in the place of a task: there is none left
+DONE, FAILED = "", "failed"  # in the place of a task: there is none left; rank 0 ended with an error
 
 
 class StageStart(NamedTuple):
@@ -128,7 +128,10 @@ def check_ranks(settings: Settings, ranks: Ranks) -> None:
 
 def run_tasks(ranks: Ranks) -> None:
     """What every rank but the first does during a fit: the stages, until there is none left."""
+    kernels.discard_stale()  # on other machines there are other caches
     while (text := ranks.text()) != DONE:
+        if text == FAILED:
+            raise RunError(f"rank {ranks.rank}: stopped, because rank 0 has ended with an error, which it shows")
         task, rows = StageTask.of_text(text)
         settings = task.stage.settings
         pick_threads(settings.run.threads)
@@ -140,13 +143,15 @@ def run_tasks(ranks: Ranks) -> None:
 
 @contextmanager
 def leading(ranks: Ranks) -> Iterator[None]:
-    """Around the fit of rank 0: when it ends, the other ranks do too, whatever it ends with.
+    """Around the fit of rank 0: when it ends, the other ranks do too, with an error if it does.
 
     After an error in a stage they do not wait for a task, but for rank 0 in that stage: they notice that it is gone.
     """
+    last = FAILED
     try:
         yield
+        last = DONE
     finally:
         if not ranks.in_stage:
             with suppress(RunError):  # another rank may be gone, and the first error is the one to show
-                ranks.text(DONE)
+                ranks.text(last)

@@ -62,8 +62,9 @@ def train_stage(
         )  # fmt: skip
         if network.ranks.is_first:
             restore_replaced(path)
-        network.ranks.wait()
-        if path.exists():
+        # Rank 0 decides: what another machine sees of a shared folder can be some seconds old.
+        ((found, *_), *_) = network.ranks.numbers(int(path.exists()))
+        if found:
             restore_checkpoint(trainer, path)
             progress.say(f"  {stage.name}: continuing at epoch {trainer.at.epoch + 1}, step {trainer.at.step + 1}")
         with torch_threads(threads), tensor_cores(network.device):
@@ -121,7 +122,8 @@ class _Saver:
         """Where a checkpoint is due, by the clock of rank 0, or some rank was interrupted."""
         ranks = trainer.network.ranks
         flags = ranks.numbers(int(due and ranks.is_first), int(self.interruption.requested))
-        self.interruption.requested = any(interrupted for _, interrupted in flags)
+        # `requested` stays as it is: Ctrl-C may have come since the ranks told each other, and counts in the next step.
+        interrupted = any(one for _, one in flags)
         if not any(map(any, flags)):
             return
         started = time.monotonic()
@@ -129,7 +131,7 @@ class _Saver:
         self.last = time.monotonic()
         if self.interval:
             self.interval = max(self.interval, (self.last - started) / WRITE_SHARE)
-        if self.interruption.requested:
+        if interrupted:
             raise KeyboardInterrupt
 
 

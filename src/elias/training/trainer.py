@@ -293,8 +293,11 @@ class Trainer:
 
     def _diverged(self, batch: Batch | None) -> SettingsError:
         """The loss is not a finite number: where, and the largest numbers that can have caused it."""
-        weights = self.train.weights if batch is None else batch.weights
-        row = int(np.argmax(weights)) if batch is None else int(batch.rows[np.argmax(weights)])
+        if batch is None or not len(batch.rows):  # of several ranks, one can have no rows of a small batch
+            weights, numbers = self.train.weights, np.arange(len(self.train.weights))
+        else:
+            weights, numbers = batch.weights, batch.rows
+        row = int(numbers[np.argmax(weights)])
         rates = {
             name: getattr(self.settings, f"learning_rate_{name}")
             for name in ("encoder", "clusters", "classifiers", "edges")
