@@ -397,6 +397,7 @@ def test_small_fits(tiny_dataset: Path, tmp_path: Path) -> None:
     assert set(train) | set(test) <= {json.dumps(json.loads(line)) for line in lines}
 
 
+@pytest.mark.slow
 def test_latency(tiny_dataset: Path, stacked_folder: Path, ensemble_folder: Path) -> None:
     options = ("--data", str(tiny_dataset), "--texts", "20")
     rows = rows_of("latency.py", str(stacked_folder), *options)

@@ -193,6 +193,7 @@ def test_an_error_of_a_row_is_one_line(stacked_folder: Path, rows: Path, tmp_pat
     assert f"bad.jsonl:{ROWS + 1}" in line
 
 
+@pytest.mark.slow
 def test_of_a_ray_dataset(stacked_model: Model, stacked_folder: Path, rows: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -77,6 +77,10 @@ def open_folder(folder: Path, error: type[EliasError] = InputError) -> Pretraine
         tokenizer = _tokenizer(transformers, folder)
     except Exception as problem:  # transformers checks a configuration with errors of huggingface_hub's own
         raise error(f"{folder}: cannot be used as an encoder: {_first_line(problem)}") from None
+    words = tokenizer.get_vocab()
+    largest = max(words.values(), default=0)
+    if largest >= 2 * max(len(words), n_embeddings(model)):  # to write it down takes memory for every number below
+        raise error(f"{folder / 'tokenizer.json'}: has the token {largest}, but {len(words)} tokens; restore it")
     path = folder / "tokenizer_config.json"
     about = read_object(path, error=error) if path.is_file() else {}
     given = [getattr(model.config, "max_position_embeddings", None), about.get("model_max_length")]
