@@ -60,6 +60,29 @@ def test_a_file_that_is_gone_discards_everything(caches: Path) -> None:
     assert names(caches) == []
 
 
+def test_a_file_elsewhere_that_this_process_has_not_imported_discards_nothing(
+    caches: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit imports the losses, which compile a kernel of their own; another process does not."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "losses.py").write_text("from ..kernels.b import f\n")
+    with monkeypatch.context() as fit:
+        fit.setattr(kernels, "_outside", {outside / "losses.py": outside})
+        kernels.discard_stale()
+        (outside / "losses.f-3.py311.nbi").touch()
+        kernels.discard_stale()
+    kernels.discard_stale()
+    assert (names(caches), names(outside)) == (["a", "b", "c"], ["losses"])
+    with monkeypatch.context() as fit:
+        fit.setattr(kernels, "_outside", {outside / "losses.py": outside})
+        (caches.parent / "b.py").write_text("# changed")
+        kernels.discard_stale()
+    assert (names(caches), names(outside)) == (["c"], [])
+    (outside / "losses.py").unlink()
+    kernels.discard_stale()
+    assert names(caches) == []
+
+
 def test_compiled_code_of_before_there_was_a_stamp_is_discarded(caches: Path) -> None:
     (caches / kernels.STAMP).unlink()
     kernels.discard_stale()

@@ -108,12 +108,13 @@ def discard_stale() -> None:
         before = dict(json.loads(stamp.read_text()))
     except (OSError, ValueError):
         before = {}
+    elsewhere = {name: mark for name, mark in before.items() if name not in now and Path(name).is_absolute()}
+    now |= {name: mark for name, mark in elsewhere.items() if Path(name).is_file()}  # not imported by this process
     if before == now:
         return
-    folders = {path.stem: cache for path, cache in _outside.items()}
     compiled = {path: path.name.partition(".")[0] for path in folder.glob("*.nb[ic]")}
-    for name, outside in folders.items():
-        compiled |= dict.fromkeys(outside.glob(f"{name}.*.nb[ic]"), name)
+    for path, outside in _outside.items():
+        compiled |= dict.fromkeys(outside.glob(f"{path.stem}.*.nb[ic]"), str(path))
     gone = not {*compiled.values(), *before}.issubset(now)
     for path, module in compiled.items():
         if gone or before.get(module) != now[module]:
@@ -126,8 +127,12 @@ def discard_stale() -> None:
 
 
 def _fingerprints() -> dict[str, str]:
-    """Of every kernel file: sizes and times of itself and of the kernel files it imports, directly or not."""
-    files = {path.stem: path for path in [*SOURCES.glob("*.py"), *_outside] if path.stem != "__init__"}
+    """Of every kernel file: sizes and times of itself and of the kernel files it imports, directly or not.
+
+    By the name of the module; of a file outside this folder, by its path.
+    """
+    files = {path.stem: path for path in SOURCES.glob("*.py") if path.stem != "__init__"}
+    files |= {str(path): path for path in _outside}
     needs = {name: set(re.findall(IMPORT, path.read_text(), re.M)) for name, path in files.items()}
     found = {}
     for name in files:
