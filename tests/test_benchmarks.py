@@ -46,6 +46,7 @@ def test_search(options: list[str]) -> None:
     assert all(row["batch ms"] > 0 and row["single p50"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_training_step() -> None:
     kernels, torch = rows_of("train_step.py", *SIZE, "--batch", "16", "--steps", "2")
     assert kernels["loss"] == pytest.approx(torch["loss"], rel=1e-3), "both paths make the same steps"
