@@ -61,7 +61,7 @@ def main() -> None:
     rows = []
     for labels in args.labels:
         rule = 2 ** int(np.ceil(np.log2(labels / 100)))
-        for clusters in (rule >> 4, rule >> 2, rule):
+        for clusters in (rule >> 6, rule >> 5, rule >> 4, rule >> 2, rule):
             rows += times(read_parameters(), labels, clusters, args)
     report(f"d = {args.dim}, {args.threads} threads, {machine()}", rows, as_json=args.json, **machine())
 
@@ -72,7 +72,7 @@ def main() -> None:
 def times(parameters: Parameters, labels: int, clusters: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of two levels and of three."""
     rng = np.random.default_rng(0)
-    kappa = int(min(10 * labels / clusters, 16_000))
+    kappa = 10 * labels // clusters
     edges, classifiers = generated(rng, parameters, labels, clusters, kappa, args.dim)
     w_CD = rng.standard_normal((clusters, args.dim), dtype=np.float32)
     w_GD = rng.standard_normal((clusters // args.nodes_size, args.dim), dtype=np.float32)
@@ -240,9 +240,9 @@ def losses(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def encode(model: elias.Model, texts: Any) -> np.ndarray:
-    prepared, n = model.prepare(list(texts))
+    prepared = model.network.encoder.prepare(model.read_texts(list(texts)))
     with torch.no_grad():
-        return model.network.encoder.encode(prepared, np.arange(n)).numpy()
+        return model.network.encoder.encode(prepared, np.arange(len(texts))).numpy()
 
 
 def fitted_nodes(phi_ND: torch.Tensor, logits_NC: torch.Tensor, size: int, steps: int = 600) -> torch.nn.Linear:
