@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +22,12 @@ from elias.server.run import Options, listen
 from elias.server.workers import CallFailed, Link, Supervisor, Worker
 from helpers.processes import PATIENCE, elias, one_line
 from helpers.serving_process import Load, process, wait_for
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """In a thread of its own: a browser's tests leave an event loop in this one."""
+    with ThreadPoolExecutor(1) as own:
+        return own.submit(asyncio.run, coroutine).result()
 
 
 def value(text: str, name: str) -> float:
@@ -67,7 +75,7 @@ def test_a_call_is_answered_whatever_is_raised(caplog: pytest.LogCaptureFixture)
         one._writer.close()
         await asyncio.gather(*tasks)
 
-    asyncio.run(call())
+    run(call())
     assert [record.message for record in caplog.records if record.name == "elias.server"] == ["unexpected error"]
 
 
@@ -90,13 +98,13 @@ def test_a_worker_that_ends_in_the_middle_of_a_reload(tmp_path: Path, caplog: py
     with listen("127.0.0.1", 0) as sock:
         supervisor = Supervisor({"tiny": tmp_path}, lambda folder: cast("Any", None), Options(), [sock])
     supervisor.links = {0: Answers(open_again=["tiny"]), 1: Answers(open_again=["tiny"], replace=None)}
-    assert asyncio.run(supervisor._reload(None)) == ["tiny"]
+    assert run(supervisor._reload(None)) == ["tiny"]
     assert list(supervisor._metrics.reloads.lines())[-1] == 'elias_reloads_total{outcome="done"} 1'
     said = [record.message for record in caplog.records if record.name == "elias.server"]
     assert said == ["a worker has ended during a reload; started again it opens the new folders", "reloaded"]
     supervisor.links = {}
     with pytest.raises(CallFailed, match="no worker"):
-        asyncio.run(supervisor._reload(None))
+        run(supervisor._reload(None))
 
 
 def test_metrics_of_a_worker_that_is_started_again(tmp_path: Path) -> None:
@@ -104,7 +112,7 @@ def test_metrics_of_a_worker_that_is_started_again(tmp_path: Path) -> None:
     worker = Worker(Registry({"tiny": tmp_path}, lambda folder: cast("Any", None)))
     worker.link = Answers()
     with pytest.raises(ServiceError) as caught:
-        asyncio.run(worker.metrics())
+        run(worker.metrics())
     assert (caught.value.status, caught.value.code, caught.value.headers) == (503, "busy", {"Retry-After": "5"})
 
 
