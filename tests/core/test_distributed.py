@@ -24,6 +24,13 @@ def test_a_size_without_a_launcher_names_torchrun(monkeypatch: pytest.MonkeyPatc
         pass
 
 
+@pytest.mark.parametrize("value", ["", "two", "-1"])
+def test_a_size_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", value)
+    with pytest.raises(RunError, match=f"WORLD_SIZE='{value}' in the environment is no number"), launched_ranks():
+        pass
+
+
 def test_memory_that_is_short_is_not_a_lost_process() -> None:
     with pytest.raises(RunError, match=r"^rank 1: not enough memory on the GPU \(CUDA out of memory\)"), _lost_ranks(1):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")

@@ -41,7 +41,8 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    launched = os.environ.get("WORLD_SIZE", "1") != "1"  # by torchrun, as one of several processes
+    if launched:
         # For `core/distributed.py`, and before numpy and torch are imported, whose threads would take the signal.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     from ..core.settings import Settings
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None:
         args.parser.error("DATA is needed: a file, a folder, or - for standard input")
     settings = Settings().updated(changed_settings(args))
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if launched:
         from ..core.distributed import launched_ranks
         from ..pipeline.stage_task import leading, run_tasks
 

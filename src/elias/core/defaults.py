@@ -150,7 +150,7 @@ def _held_out(settings: Settings, size: DataSize) -> tuple[int, int]:
     if rows is None and not learns:
         rows = 0
     elif rows is None and folds:
-        rows = min(MOST_HELD_OUT, size.rows // (max(3, _usual_folds(size)) if size.rows <= SMALL else 4))
+        rows = min(MOST_HELD_OUT, size.rows // (max(3, folds) if size.rows <= SMALL else 4))
     elif rows is None:
         enough = max(size.rows // 16, min(1500, size.rows // 8), min(FEWEST, size.rows // 4))
         most = MOST_VALIDATION if stacked else MOST_TREE

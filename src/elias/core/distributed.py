@@ -136,11 +136,19 @@ def _filled(rows: Tensor, most: int) -> Tensor:
     return torch.cat([rows, rows.new_zeros((most - len(rows), *rows.shape[1:]))])
 
 
+def _number(name: str, default: int) -> int:
+    """A variable of the environment that torchrun sets."""
+    value = os.environ.get(name, str(default))
+    if not value.isdecimal():
+        raise RunError(f"{name}={value!r} in the environment is no number; torchrun sets it, for one process unset it")
+    return int(value)
+
+
 @contextmanager
 def launched_ranks() -> Iterator[Ranks]:
     """The ranks that the launcher has started: RANK, WORLD_SIZE, MASTER_ADDR ... in the environment, as torchrun sets
     them. Without a launcher `ALONE`. A process that is one of several ends with the block."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = _number("WORLD_SIZE", 1)
     if size == 1:
         yield ALONE
         return
@@ -150,12 +158,12 @@ def launched_ranks() -> Iterator[Ranks]:
             f"WORLD_SIZE={size} without {', '.join(missing)}: put torchrun before the command, which sets them; or, "
             "for one process, unset WORLD_SIZE (job schedulers export it)"
         )
-    local_rank, local_size = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    local_rank, local_size = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    rank = int(os.environ["RANK"])
+    rank = _number("RANK", 0)
     _end_with_a_line(rank)
     with _lost_ranks(rank):
         # With --max-restarts torchrun keeps its store, and in it the addresses of the processes that are gone.
